@@ -1,0 +1,1 @@
+"""The method, standard library only: labels, diagnosis, profile, interface, weights."""
