@@ -8,16 +8,15 @@ client that sends none of it gets the original benchmark.
 
 Added to that wire:
 
-| where | key | meaning |
-|---|---|---|
-| create params | mode | "eval" (default): the untouched benchmark; "train": through the run's interface |
-| create params | run_id | which run's interface an episode of mode "train" is shown |
-| create params | tool_format | how raw assistant text writes calls (seal.formats), default "hermes" |
-| create params | tools | "prompt" (default): docs as text in a system message; "structured": in info.tools |
-| step params | step | number of this step, from 0: a repeated number is answered from the record |
-| evaluate params | sparse | true: `data` is the accuracy alone |
-| PUT /runs/{run_id}/profile | ProfileUpdate | the back edge: a failure profile, answered by an interface |
-| GET /runs/{run_id}/interface | | the run's newest interface as the policy sees it |
+* /create params: `mode` "eval" (default, the untouched benchmark) or "train" (through the run's
+  learning interface); `run_id`, whose interface; `tool_format`, how raw assistant text writes
+  calls (seal.formats, default "hermes"); `tools` "prompt" (default, docs as text in a system
+  message) or "structured" (docs in `info.tools`).
+* /step params: `step`, the number of this step from 0; a repeated number is answered from the
+  record and never run twice.
+* /evaluate params: `sparse`; true makes `data` the accuracy alone.
+* PUT /runs/{run_id}/profile {profile, config}: the back edge. A failure profile goes in, the
+  evolved interface comes back. GET /runs/{run_id}/interface: the run's newest interface.
 """
 
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ CONVERSATION_COMPLETED = "[CONVERSATION_COMPLETED]"
 Mode: TypeAlias = Literal["train", "eval"]
 
 Message: TypeAlias = dict[str, Any]
-"""An OpenAI chat message: role, content, and tool_calls (assistant) or tool_call_id, name (tool)."""
+"""An OpenAI chat message: role, content; tool_calls of an assistant; name, id of a tool."""
 
 ToolDoc: TypeAlias = dict[str, Any]
 """An OpenAI tool doc: {"type": "function", "function": {"name", "description", "parameters"}}."""
@@ -59,7 +58,7 @@ class CreateReply:
     state: tuple[Message, ...]
     """Messages that open the dialogue."""
     tools: tuple[ToolDoc, ...]
-    """Tool docs as this episode's interface shows them; empty where they stand in `state` as text."""
+    """Tool docs as this episode's interface shows them; empty where `state` has them as text."""
     category: str
     """Task category, e.g. multi_turn_base."""
     interface_version: int
@@ -103,6 +102,6 @@ class InterfaceReply:
     content_hash: str
     """Hash of what the policy is shown; equal hashes mean equal interfaces."""
     active: tuple[str, ...]
-    """Names of the active components and guidelines, e.g. schema_cues, guideline:missing_tool_call."""
+    """Active components and guidelines, e.g. schema_cues, guideline:missing_tool_call."""
     text: str
-    """The interface in words, one line an active part; what a diff of two versions is made from."""
+    """The interface in words, one line an active part; made for a diff of two versions."""

@@ -9,12 +9,12 @@ from enum import StrEnum
 
 
 class Label(StrEnum):
-    """What became of a turn. Failures are listed by priority: the first that applies is the label."""
+    """What became of a turn; of several failures the first one listed is the label."""
 
     INVALID_TOOL_CALL = "invalid_tool_call"
     """Not parseable as a call, or names a tool that is not available at this turn."""
     ARGUMENT_MISMATCH = "argument_mismatch"
-    """The tool exists, but required fields, types, enum values or argument structure are invalid."""
+    """The tool exists, but required fields, types, enum values or structure are invalid."""
     SPURIOUS_TOOL_CALL = "spurious_tool_call"
     """Tools were called in a turn where the reference calls none."""
     STATE_MISMATCH = "state_mismatch"
@@ -52,7 +52,10 @@ FAILURES: tuple[Label, ...] = (
 EXCLUDED: frozenset[Label] = frozenset({Label.CHECKER_ERROR, Label.REFERENCE_ERROR})
 """Faults of the scorer: they carry no weight and count in no profile."""
 
-_OLD_NAMES = {"empty_turn_model_response": Label.MISSING_TOOL_CALL, "gt_error": Label.REFERENCE_ERROR}
+_OLD_NAMES = {
+    "empty_turn_model_response": Label.MISSING_TOOL_CALL,
+    "gt_error": Label.REFERENCE_ERROR,
+}
 
 
 def label_from_config(name: str) -> Label:

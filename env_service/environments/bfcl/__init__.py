@@ -1,0 +1,1 @@
+"""BFCL V3 multi-turn; the only folder that imports bfcl_eval."""

@@ -1,0 +1,80 @@
+"""BFCL V3 multi-turn as an environment of the service.
+
+In: split names and task ids. Out: task ids and live episodes. Called by the routes through
+`env_service.environments`. The self check replays references of all tool classes.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from env_service.environments.base import EpisodeOptions, SelfCheckFailed, UnknownSplit, UnknownTask
+from env_service.environments.bfcl.episode import BfclEpisode
+from env_service.environments.bfcl.tasks import (
+    BfclTask,
+    load_tasks,
+    reference_calls,
+    tool_owner,
+)
+from env_service.environments.bfcl.tool_classes import TOOL_CLASSES, ToolClassError
+from env_service.environments.bfcl.verifier import verify
+from env_service.environments.dialogue import StepRecord
+
+SPLIT_FILE = Path(__file__).parents[3] / "data" / "bfcl_400_split.json"
+"""Task ids of the splits train and val, written by a script of this project."""
+
+
+class BfclEnvironment:
+    """All 800 tasks, loaded once."""
+
+    def __init__(self) -> None:
+        self._tasks = load_tasks()
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        """Task ids of "all", or of a split of SPLIT_FILE."""
+        if split == "all":
+            return tuple(self._tasks)
+        splits = json.loads(SPLIT_FILE.read_text(encoding="utf-8")) if SPLIT_FILE.exists() else {}
+        if split not in splits:
+            known = ", ".join(["all", *splits])
+            missing = "" if splits else f"; {SPLIT_FILE.name} is missing in data/"
+            raise UnknownSplit(f"unknown split {split!r} of bfcl; known splits: {known}{missing}")
+        return tuple(splits[split])
+
+    def create(self, task_id: str, options: EpisodeOptions) -> BfclEpisode:
+        """A new episode of a task."""
+        task = self._tasks.get(task_id)
+        if task is None:
+            raise UnknownTask(
+                f"unknown bfcl task {task_id!r}; ids look like multi_turn_base_0, "
+                f"/get_env_profile with split all lists all {len(self._tasks)}"
+            )
+        return BfclEpisode(task, options)
+
+    def self_check(self) -> None:
+        """Replay, for each tool class, the first reference that uses it; each has to pass."""
+        try:
+            for class_name in TOOL_CLASSES:
+                self._check_tool_class(class_name)
+        except ToolClassError as error:
+            raise SelfCheckFailed(f"bfcl: {error}") from error
+
+    def _check_tool_class(self, class_name: str) -> None:
+        task = self._first_task_that_uses(class_name)
+        turns = [[StepRecord(calls, ())] for calls in reference_calls(task)]
+        verdict = verify(task, turns, truncated=False)
+        # A tool that raises does so on both sides of the comparison, which then agree.
+        raised = any(turn.reference_error is not None for turn in verdict.evidence)
+        if verdict.accuracy != 1.0 or raised:
+            raise SelfCheckFailed(
+                f"bfcl: the reference of {task.task_id} does not pass the official checks, so "
+                f"tool class {class_name} or bfcl-eval is broken; reinstall the service's "
+                "requirements"
+            )
+
+    def _first_task_that_uses(self, class_name: str) -> BfclTask:
+        for task in self._tasks.values():
+            calls = (call for turn in reference_calls(task) for call in turn)
+            if any(tool_owner(task, call.name) == class_name for call in calls):
+                return task
+        raise SelfCheckFailed(f"bfcl: no task uses tool class {class_name}")

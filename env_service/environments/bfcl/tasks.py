@@ -1,0 +1,183 @@
+"""The 800 multi-turn tasks of BFCL, read from bfcl-eval's own files.
+
+In: the JSON lines inside the installed bfcl_eval package. Out: `BfclTask` values, tool docs exactly
+as `bfcl_eval.utils.load_dataset_entry` would give them to a model at inference, and references as
+parsed calls. Called by the environment (execution, episode, verifier) and by data scripts.
+
+Two details of the official loading are easy to get wrong, so they are followed and tested:
+docs carry a sentence on Python 3 syntax, except those held back until a later turn; and the field
+`excluded_function`, which 72 tasks have, is read by nothing in bfcl_eval, so no doc is removed.
+"""
+
+import ast
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from bfcl_eval.constants.category_mapping import VERSION_PREFIX
+from bfcl_eval.constants.executable_backend_config import MULTI_TURN_FUNC_DOC_FILE_MAPPING
+
+from env_service.environments.bfcl.tool_classes import TOOL_CLASSES, parameter_names, tool_names
+from seal.formats import ToolCall
+from seal.wire import Message, ToolDoc
+
+CATEGORIES: tuple[str, ...] = (
+    "multi_turn_base",
+    "multi_turn_miss_func",
+    "multi_turn_miss_param",
+    "multi_turn_long_context",
+)
+"""Categories of BFCL V3 multi-turn, 200 tasks each."""
+
+_SYNTAX_SENTENCE = " Note that the provided function is in Python 3 syntax."
+"""What load_dataset_entry adds to a doc's description; a test compares with bfcl_eval itself."""
+
+
+@dataclass(frozen=True)
+class BfclTask:
+    """One multi-turn task. Docs and configuration are shared between tasks: never change them."""
+
+    task_id: str
+    """bfcl-eval's id, e.g. multi_turn_base_0."""
+    category: str
+    """One of CATEGORIES."""
+    turns: tuple[tuple[Message, ...], ...]
+    """User messages of each turn; empty where held-out tools are revealed instead."""
+    involved_classes: tuple[str, ...]
+    """Tool classes the task gets an instance of, in bfcl-eval's order."""
+    initial_config: Mapping[str, Any]
+    """Scenario of each tool class; to be deep-copied into every instance."""
+    tools: tuple[ToolDoc, ...]
+    """Docs shown from the start."""
+    held_out: Mapping[int, tuple[str, ...]]
+    """Names of the tools that become available at a turn (multi_turn_miss_func)."""
+    held_out_docs: Mapping[int, tuple[ToolDoc, ...]]
+    """Docs of those tools, without the sentence on syntax, as the benchmark reveals them."""
+    reference: tuple[tuple[str, ...], ...]
+    """Reference calls of each turn as bfcl-eval writes them; never leaves the service."""
+
+    @property
+    def long_context(self) -> bool:
+        """Whether the tool classes load their long-context extensions."""
+        return "long_context" in self.category
+
+    def docs_at(self, turn: int) -> dict[str, ToolDoc]:
+        """Docs, by name, of the tools that may be called in a turn."""
+        docs = [*self.tools]
+        for reveal, revealed in self.held_out_docs.items():
+            docs += revealed if reveal <= turn else ()
+        return {doc["function"]["name"]: doc for doc in docs}
+
+
+@dataclass(frozen=True)
+class _Doc:
+    plain: ToolDoc
+    """As bfcl-eval's file has it, in OpenAI form."""
+    described: ToolDoc
+    """With the sentence on syntax."""
+
+
+@functools.cache
+def load_tasks() -> Mapping[str, BfclTask]:
+    """All 800 tasks by id, in the order of CATEGORIES and of bfcl-eval's files."""
+    docs = {name: _class_docs(name) for name in TOOL_CLASSES}
+    return {task.task_id: task for name in CATEGORIES for task in _category(name, docs)}
+
+
+def tool_owner(task: BfclTask, tool: str) -> str | None:
+    """The involved class that owns a tool, or None. Tool names are unique within a task."""
+    for class_name in task.involved_classes:
+        if tool in tool_names(class_name):
+            return class_name
+    return None
+
+
+def reference_calls(task: BfclTask) -> tuple[tuple[ToolCall, ...], ...]:
+    """The task's reference as calls, one tuple a turn; positional arguments get their names.
+
+    Raises:
+        ValueError: A reference is not a plain call of a tool of the task with literal arguments.
+    """
+    return tuple(
+        tuple(_reference_call(task, text) for text in reference_turn)
+        for reference_turn in task.reference
+    )
+
+
+def _reference_call(task: BfclTask, text: str) -> ToolCall:
+    node = ast.parse(text, mode="eval").body
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError(f"{task.task_id}: reference {text!r} is not a plain call name(...)")
+    owner = tool_owner(task, node.func.id)
+    if owner is None:
+        raise ValueError(f"{task.task_id}: reference {text!r} calls no tool of the task")
+    positional = zip(parameter_names(owner, node.func.id), node.args, strict=False)
+    arguments = {name: ast.literal_eval(value) for name, value in positional}
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in arguments:
+            raise ValueError(f"{task.task_id}: reference {text!r} has no plain keyword arguments")
+        arguments[keyword.arg] = ast.literal_eval(keyword.value)
+    return ToolCall(node.func.id, arguments)
+
+
+def _category(category: str, docs: Mapping[str, tuple[_Doc, ...]]) -> Iterator[BfclTask]:
+    data = files("bfcl_eval") / "data"
+    file_name = f"{VERSION_PREFIX}_{category}.json"
+    references = {row["id"]: row for row in _rows(data / "possible_answer" / file_name)}
+    for row in _rows(data / file_name):
+        reference = references[row["id"]]["ground_truth"]
+        if len(reference) != len(row["question"]):
+            raise ValueError(
+                f"{row['id']}: {len(row['question'])} turns but {len(reference)} reference turns"
+            )
+        shown = [doc for name in row["involved_classes"] for doc in docs[name]]
+        held_out_docs = {
+            int(turn): tuple(_take(shown, name).plain for name in names)
+            for turn, names in row.get("missed_function", {}).items()
+        }
+        yield BfclTask(
+            task_id=row["id"],
+            category=category,
+            turns=tuple(tuple(turn) for turn in row["question"]),
+            involved_classes=tuple(row["involved_classes"]),
+            initial_config=row["initial_config"],
+            tools=tuple(doc.described for doc in shown),
+            held_out={
+                turn: tuple(doc["function"]["name"] for doc in revealed)
+                for turn, revealed in held_out_docs.items()
+            },
+            held_out_docs=held_out_docs,
+            reference=tuple(tuple(turn) for turn in reference),
+        )
+
+
+def _take(docs: list[_Doc], name: str) -> _Doc:
+    """Remove a doc from the list and return it."""
+    for index, doc in enumerate(docs):
+        if doc.plain["function"]["name"] == name:
+            return docs.pop(index)
+    raise ValueError(f"held-out function {name!r} has no doc among the task's tool classes")
+
+
+def _class_docs(class_name: str) -> tuple[_Doc, ...]:
+    folder = files("bfcl_eval") / "data" / "multi_turn_func_doc"
+    rows = _rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name])
+    return tuple(
+        _Doc(
+            plain={"type": "function", "function": row},
+            described={
+                "type": "function",
+                "function": {**row, "description": row["description"] + _SYNTAX_SENTENCE},
+            },
+        )
+        for row in rows
+    )
+
+
+def _rows(path: Traversable) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]

@@ -1,0 +1,72 @@
+"""The benchmark's tool classes, by name.
+
+In: the name of a tool class as a task's `involved_classes` spells it. Out: the class object and the
+names of its public methods, which are the tools. Called by tasks (argument names of references),
+execution (instances) and the self check. Holds classes only, never an instance.
+"""
+
+import functools
+import importlib
+import inspect
+
+from bfcl_eval.constants.executable_backend_config import (
+    CLASS_FILE_PATH_MAPPING,
+    STATELESS_CLASSES,
+)
+
+TOOL_CLASSES: tuple[str, ...] = (
+    "GorillaFileSystem",
+    "MathAPI",
+    "MessageAPI",
+    "TicketAPI",
+    "TradingBot",
+    "TravelAPI",
+    "TwitterAPI",
+    "VehicleControlAPI",
+)
+"""Classes that multi-turn tasks involve; bfcl_eval knows more, which belong to other categories."""
+
+
+class ToolClassError(RuntimeError):
+    """A tool class cannot be loaded: the installation is broken, no episode may start."""
+
+
+@functools.cache
+def tool_class(class_name: str) -> type:
+    """Import one tool class.
+
+    Raises:
+        ToolClassError: The name is no multi-turn tool class, or its module does not import.
+    """
+    if class_name not in TOOL_CLASSES:
+        known = ", ".join(TOOL_CLASSES)
+        raise ToolClassError(f"unknown tool class {class_name!r}; known classes: {known}")
+    try:
+        module = importlib.import_module(CLASS_FILE_PATH_MAPPING[class_name])
+    except ImportError as error:
+        raise ToolClassError(
+            f"tool class {class_name} does not import ({error}); install the service's requirements"
+        ) from error
+    found = vars(module)[class_name]
+    if not isinstance(found, type):
+        raise ToolClassError(f"{class_name} of bfcl_eval is {type(found).__name__}, not a class")
+    return found
+
+
+@functools.cache
+def tool_names(class_name: str) -> frozenset[str]:
+    """Names of the tools of one class: its public methods, as bfcl_eval's execution finds them."""
+    methods = inspect.getmembers(tool_class(class_name), inspect.isfunction)
+    return frozenset(name for name, _ in methods if not name.startswith("_"))
+
+
+@functools.cache
+def parameter_names(class_name: str, tool: str) -> tuple[str, ...]:
+    """Argument names of a tool in the order of its signature, without self."""
+    signature = inspect.signature(vars(tool_class(class_name))[tool])
+    return tuple(signature.parameters)[1:]
+
+
+def is_stateless(class_name: str) -> bool:
+    """Whether instances of the class take no scenario (MathAPI)."""
+    return class_name in STATELESS_CLASSES

@@ -1,0 +1,170 @@
+"""The official verdict on an episode, and the evidence for its labels.
+
+In: a task and what the assistant asked for, turn by turn. Out: accuracy as bfcl-eval's
+multi_turn_checker decides it, and one `TurnEvidence` for each turn in which the assistant spoke,
+not only up to the first failure. Called by the live episode's `evaluate` and by the self check.
+
+Both the assistant's calls and the reference are replayed on fresh instances, so the live episode is
+never touched. The comparisons themselves are bfcl_eval's own state_checker and response_checker.
+
+The rules of the verdict: every turn must have been begun and no step limit hit; a turn without
+reference calls is not checked; one with reference calls needs at least one executed call, every
+public attribute equal to the reference's, and every result of the reference among all results of
+the assistant so far.
+
+The evidence tells a failure from its consequences: a state attribute that already differed when a
+turn began is not that turn's doing, and neither is a result that differs although the same call was
+made, in a tool class whose state differed before.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+
+from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import (
+    response_checker,
+    state_checker,
+)
+
+from env_service.environments.bfcl.execution import EXCEPTION_PREFIX, ToolExecutor, error_of
+from env_service.environments.bfcl.tasks import BfclTask, reference_calls, tool_owner
+from env_service.environments.dialogue import StepRecord, Verdict, call_evidence
+from seal.coevolution.diagnosis import TurnEvidence
+from seal.formats import ToolCall
+
+
+def verify(task: BfclTask, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
+    """Judge an episode.
+
+    Args:
+        task: The task.
+        turns: Steps of each turn in which the assistant spoke, from turn 0 on.
+        truncated: The last turn hit the step limit, which fails the whole task.
+    """
+    walk = _Walk(task)
+    checked = [
+        walk.turn(index, steps, truncated and index == len(turns) - 1)
+        for index, steps in enumerate(turns)
+    ]
+    complete = len(turns) == len(task.turns) and not truncated
+    passed = complete and all(turn.passed for turn in checked)
+    return Verdict(1.0 if passed else 0.0, tuple(turn.evidence for turn in checked))
+
+
+@dataclass(frozen=True)
+class _CheckedTurn:
+    passed: bool
+    """The official checks accept this turn."""
+    evidence: TurnEvidence
+
+
+@dataclass(frozen=True)
+class _Executed:
+    call: ToolCall
+    result: str
+    step: int
+    """Index of the step within the turn; 0 for the reference, which has no steps."""
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    differing: frozenset[str]
+    """Public attributes that differ from the reference's, as Class.attribute."""
+    missing: tuple[str, ...]
+    """Results of the reference that the assistant has not seen so far."""
+    checker_error: str | None
+    """What bfcl_eval's checker raised, if it did."""
+
+
+class _Walk:
+    """Replays an episode and its reference side by side."""
+
+    def __init__(self, task: BfclTask) -> None:
+        self._task = task
+        self._reference = reference_calls(task)
+        self._model_side = ToolExecutor(task)
+        self._reference_side = ToolExecutor(task)
+        self._model_results: list[str] = []  # of all turns so far, as the official check wants it
+        self._carried: frozenset[str] = frozenset()  # attributes that differed a turn ago
+
+    def turn(self, index: int, steps: Sequence[StepRecord], truncated: bool) -> _CheckedTurn:
+        """Replay and check one turn."""
+        docs = self._task.docs_at(index)
+        executed = _run(self._model_side, steps, docs.keys())
+        self._model_results += [one.result for one in executed]
+        every_tool = self._task.docs_at(len(self._task.turns)).keys()
+        wanted = _run(self._reference_side, [StepRecord(self._reference[index], ())], every_tool)
+        found = self._compare(index, [one.result for one in wanted])
+        agrees = not found.differing and not found.missing and found.checker_error is None
+        evidence = TurnEvidence(
+            turn=index,
+            reference_calls=bool(wanted),
+            parse_faults=tuple(
+                (step, fault.reason) for step, record in enumerate(steps) for fault in record.faults
+            ),
+            calls=tuple(
+                call_evidence(one.step, one.call, docs.get(one.call.name), error_of(one.result))
+                for one in executed
+            ),
+            state_differences=tuple(sorted(found.differing - self._carried)),
+            missing_responses=self._own_missing(found.missing, wanted, executed),
+            model_classes=self._classes(one.call for one in executed if one.call.name in docs),
+            reference_classes=self._classes(one.call for one in wanted),
+            truncated=truncated,
+            checker_error=found.checker_error,
+            reference_error=_raised(wanted),
+        )
+        self._carried = found.differing
+        return _CheckedTurn(not wanted or (bool(executed) and agrees), evidence)
+
+    def _compare(self, index: int, wanted: list[str]) -> _Comparison:
+        """bfcl_eval's two checks; the state check class by class, so that it names them all."""
+        differing: set[str] = set()
+        model, reference = self._model_side.instances, self._reference_side.instances
+        try:
+            for name in self._task.involved_classes:
+                state = state_checker({name: model[name]}, {name: reference[name]})
+                if not state["valid"]:
+                    differing.update(f"{name}.{key}" for key in state["details"]["differences"])
+            responses = response_checker(self._model_results, wanted, index)
+        except Exception as error:  # the named border: a checker that fails is no verdict
+            fault = f"{type(error).__name__}: {error}"
+            return _Comparison(frozenset(differing), (), fault)
+        missing = () if responses["valid"] else tuple(responses["details"]["missing_items"])
+        return _Comparison(frozenset(differing), missing, None)
+
+    def _own_missing(
+        self, missing: Sequence[str], wanted: Sequence[_Executed], executed: Sequence[_Executed]
+    ) -> int:
+        """Missing results that are not a mere consequence of an earlier turn's failure."""
+        made = [one.call for one in executed]
+        carried_classes = {attribute.split(".")[0] for attribute in self._carried}
+        left = Counter(missing)
+        own = 0
+        for one in wanted:
+            if not left[one.result]:
+                continue
+            left[one.result] -= 1
+            consequence = tool_owner(self._task, one.call.name) in carried_classes
+            own += not (consequence and one.call in made)
+        return own
+
+    def _classes(self, calls: Iterable[ToolCall]) -> frozenset[str]:
+        owners = (tool_owner(self._task, call.name) for call in calls)
+        return frozenset(owner for owner in owners if owner is not None)
+
+
+def _run(
+    executor: ToolExecutor, steps: Sequence[StepRecord], available: Set[str]
+) -> list[_Executed]:
+    return [
+        _Executed(call, executor.execute(call, available), step)
+        for step, record in enumerate(steps)
+        for call in record.calls
+    ]
+
+
+def _raised(wanted: Sequence[_Executed]) -> str | None:
+    """The first result of the reference that is an exception, if one is."""
+    results = (one.result for one in wanted)
+    return next((text for text in results if text.startswith(EXCEPTION_PREFIX)), None)

@@ -1,0 +1,253 @@
+"""The dialogue protocol that every environment of this service shares.
+
+In: assistant messages, one a step. Out: tool results, the next turn's user messages, the end mark,
+and at last a verdict with one label a turn. A subclass supplies tasks' turns, docs, tool execution
+and verification (see `toy` for the smallest one); it never sees a message or the interface.
+
+A turn goes on until an assistant message holds no call that can be read. A message that holds only
+broken calls ends it too, unless the learning interface gives feedback on them. More steps in a turn
+than the limit end the episode. In mode "eval" no method of the interface is called.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from env_service.environments.base import BadMessage, EpisodeOptions, EpisodeOver
+from env_service.environments.prompt import tool_prompt
+from seal.coevolution.diagnosis import CallEvidence, TurnEvidence, diagnose, schema_violations
+from seal.formats import ParsedMessage, ParseFault, ToolCall, parse, parse_structured
+from seal.wire import (
+    CONVERSATION_COMPLETED,
+    CreateReply,
+    EvaluateReply,
+    Message,
+    StepReply,
+    ToolDoc,
+)
+
+FEEDBACK_NAME = "tool_call_parser"
+"""Name on the tool message that tells the policy of a call that could not be read."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one assistant message asked for."""
+
+    calls: tuple[ToolCall, ...]
+    """Calls that could be read, in order; all of them were answered."""
+    faults: tuple[ParseFault, ...]
+    """Calls that could not be read."""
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What one call gave."""
+
+    text: str
+    """The observation."""
+    error: str | None
+    """The same text if it reports an error, else None."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An environment's judgement of an episode."""
+
+    accuracy: float
+    """Terminal reward: 1.0 or 0.0."""
+    evidence: tuple[TurnEvidence, ...]
+    """One entry a begun turn, for the diagnosis."""
+
+
+class TurnDialogue(ABC):
+    """One live episode; a plain synchronous object.
+
+    Args:
+        category: Category of the task.
+        options: How the policy is shown the episode.
+        step_limit: Steps with calls that a turn may have; one more ends the episode.
+    """
+
+    def __init__(self, category: str, options: EpisodeOptions, step_limit: int) -> None:
+        self._category = category
+        self._options = options
+        self._interface = options.interface if options.mode == "train" else None
+        self._step_limit = step_limit
+        self._records: list[list[StepRecord]] = [[]]  # one list for each turn that was opened
+        self._over = False
+        self._truncated = False
+
+    @abstractmethod
+    def turn_count(self) -> int:
+        """Number of turns of the task."""
+
+    @abstractmethod
+    def user_messages(self, turn: int, revealed: Sequence[ToolDoc]) -> Sequence[Message]:
+        """Messages that open a turn; `revealed` is what revealed_docs gave, cues applied."""
+
+    @abstractmethod
+    def docs(self) -> Sequence[ToolDoc]:
+        """Docs that are shown from the start."""
+
+    def revealed_docs(self, turn: int) -> Sequence[ToolDoc]:
+        """Docs that a turn adds; none unless an environment says otherwise."""
+        return ()
+
+    @abstractmethod
+    def available_docs(self, turn: int) -> Mapping[str, ToolDoc]:
+        """Docs, by name, of the tools that may be called in a turn."""
+
+    @abstractmethod
+    def execute(self, call: ToolCall, turn: int) -> ToolResult:
+        """Run a call on the live state; a tool that may not be called gives an error result."""
+
+    @abstractmethod
+    def verify(self, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
+        """Judge the turns in which the assistant has spoken, on a state of its own."""
+
+    def open(self) -> CreateReply:
+        """The messages that open the dialogue, and the tool docs."""
+        docs = self._shown(self.docs())
+        parts = []
+        if self._interface is not None:
+            note = self._interface.system_note()
+            parts = [note] if note is not None else []
+        structured = self._options.tools == "structured"
+        if not structured:
+            parts.append(tool_prompt(docs, self._options.tool_format))
+        system = [{"role": "system", "content": "\n\n".join(parts)}] if parts else []
+        return CreateReply(
+            state=(*system, *self._turn_messages(0)),
+            tools=tuple(docs) if structured else (),
+            category=self._category,
+            interface_version=self._options.interface_version,
+        )
+
+    def step(self, message: Message) -> StepReply:
+        """Take one assistant message and return what follows it."""
+        if self._over:
+            raise EpisodeOver("the episode has ended; evaluate or release it")
+        said = _read(message, self._options.tool_format)
+        turn = len(self._records) - 1
+        steps = self._records[turn]
+        steps.append(StepRecord(tuple(call for call, _ in said.calls), said.faults))
+        state = [self._observe(call, call_id, turn, len(steps) - 1) for call, call_id in said.calls]
+        state += self._parse_feedback(said)
+        if not state:
+            return self._next_turn()
+        if len(steps) > self._step_limit:
+            self._truncated = True
+            return self._end(state)
+        return StepReply(tuple(state), terminated=False, truncated=False, turn=turn)
+
+    def evaluate(self) -> EvaluateReply:
+        """Judge the episode as it stands, without touching it."""
+        begun = [tuple(steps) for steps in self._records if steps]
+        verdict = self.verify(begun, self._truncated)
+        return EvaluateReply(
+            accuracy=verdict.accuracy,
+            turns=tuple(diagnose(evidence) for evidence in verdict.evidence),
+            interface_version=self._options.interface_version,
+            truncated=self._truncated,
+        )
+
+    def _next_turn(self) -> StepReply:
+        turn = len(self._records)
+        if turn == self.turn_count():
+            return self._end([])
+        self._records.append([])
+        return StepReply(self._turn_messages(turn), terminated=False, truncated=False, turn=turn)
+
+    def _end(self, state: list[Message]) -> StepReply:
+        self._over = True
+        end_mark: Message = {"role": "user", "content": CONVERSATION_COMPLETED}
+        return StepReply(
+            state=(*state, end_mark),
+            terminated=True,
+            truncated=self._truncated,
+            turn=len(self._records) - 1,
+        )
+
+    def _turn_messages(self, turn: int) -> tuple[Message, ...]:
+        return tuple(self.user_messages(turn, self._shown(self.revealed_docs(turn))))
+
+    def _shown(self, docs: Sequence[ToolDoc]) -> Sequence[ToolDoc]:
+        return docs if self._interface is None else self._interface.tool_docs(docs)
+
+    def _observe(self, call: ToolCall, call_id: str | None, turn: int, step: int) -> Message:
+        result = self.execute(call, turn)
+        content = result.text
+        if result.error is not None and self._interface is not None:
+            doc = self.available_docs(turn).get(call.name)
+            hint = self._interface.call_feedback(call_evidence(step, call, doc, result.error))
+            content = content if hint is None else f"{content}\n{hint}"
+        return _tool_message(call.name, content, call_id)
+
+    def _parse_feedback(self, said: "_Said") -> list[Message]:
+        if self._interface is None or not said.faults:
+            return []
+        hint = self._interface.parse_feedback(said.faults)
+        if hint is None:
+            return []
+        return [_tool_message(FEEDBACK_NAME, hint, said.fault_id)]
+
+
+def call_evidence(
+    step: int, call: ToolCall, doc: ToolDoc | None, error: str | None
+) -> CallEvidence:
+    """Evidence on one call; `doc` is the tool's own doc, None where it may not be called."""
+    violations: tuple[str, ...] = ()
+    if doc is not None:
+        violations = schema_violations(call.arguments, doc["function"]["parameters"])
+    return CallEvidence(step, call.name, doc is not None, violations, error)
+
+
+@dataclass(frozen=True)
+class _Said:
+    calls: tuple[tuple[ToolCall, str | None], ...]
+    """Readable calls with the assistant's ids, where it gave some."""
+    faults: tuple[ParseFault, ...]
+    fault_id: str | None
+    """Id of the first unreadable call, where it has one."""
+
+
+def _read(message: Message, tool_format: str) -> _Said:
+    role = message.get("role")
+    if role != "assistant":
+        raise BadMessage(f"a step takes one assistant message, got role {role!r}")
+    tool_calls = message.get("tool_calls")
+    if not tool_calls:
+        content = message.get("content")
+        if not isinstance(content, str):
+            raise BadMessage(
+                f"content of an assistant message without tool_calls is "
+                f"{type(content).__name__}, expected text"
+            )
+        parsed = parse(content, tool_format)
+        return _Said(tuple((call, None) for call in parsed.calls), parsed.faults, None)
+    if not isinstance(tool_calls, list):
+        raise BadMessage(f"tool_calls is {type(tool_calls).__name__}, expected a list")
+    # One by one, so that a result can be answered under the id of its call.
+    read = [(_read_structured(tool_call), _id_of(tool_call)) for tool_call in tool_calls]
+    return _Said(
+        calls=tuple((call, call_id) for parsed, call_id in read for call in parsed.calls),
+        faults=tuple(fault for parsed, _ in read for fault in parsed.faults),
+        fault_id=next((call_id for parsed, call_id in read if parsed.faults), None),
+    )
+
+
+def _read_structured(tool_call: object) -> ParsedMessage:
+    return parse_structured({"role": "assistant", "content": "", "tool_calls": [tool_call]})
+
+
+def _id_of(tool_call: object) -> str | None:
+    call_id = tool_call.get("id") if isinstance(tool_call, dict) else None
+    return call_id if isinstance(call_id, str) else None
+
+
+def _tool_message(name: str, content: str, call_id: str | None) -> Message:
+    message: Message = {"role": "tool", "name": name, "content": content}
+    if call_id is not None:
+        message["tool_call_id"] = call_id
+    return message

@@ -1,0 +1,190 @@
+"""A world of two tools, a lamp and a counter: the template for a new environment.
+
+In: task ids toy_lamp and toy_mixed. Out: episodes of the same protocol as every environment's.
+Used by fast tests, and read by whoever writes an environment: tasks, docs, `execute` and `verify`
+are all there is to supply. The lamp is checked as state, the counter's total as a response.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from env_service.environments.base import EpisodeOptions, SelfCheckFailed, UnknownSplit, UnknownTask
+from env_service.environments.dialogue import (
+    StepRecord,
+    ToolResult,
+    TurnDialogue,
+    Verdict,
+    call_evidence,
+)
+from seal.coevolution.diagnosis import TurnEvidence
+from seal.formats import ToolCall
+from seal.wire import Message, ToolDoc
+
+STEP_LIMIT = 4
+"""Steps with calls that a turn may have."""
+
+
+@dataclass(frozen=True)
+class ToyTask:
+    """One task of the toy world."""
+
+    task_id: str
+    """Its id."""
+    turns: tuple[str, ...]
+    """What the user says in each turn."""
+    reference: tuple[tuple[ToolCall, ...], ...]
+    """Calls that solve each turn."""
+
+
+TASKS: Mapping[str, ToyTask] = {
+    task.task_id: task
+    for task in (
+        ToyTask(
+            task_id="toy_lamp",
+            turns=("Switch the lamp on.",),
+            reference=((ToolCall("switch_lamp", {"on": True}),),),
+        ),
+        ToyTask(
+            task_id="toy_mixed",
+            turns=("Add 3 to the counter.", "How are you?", "Lamp on, and 1 more on the counter."),
+            reference=(
+                (ToolCall("add", {"amount": 3}),),
+                (),
+                (ToolCall("switch_lamp", {"on": True}), ToolCall("add", {"amount": 1})),
+            ),
+        ),
+    )
+}
+
+
+def _doc(name: str, description: str, argument: str, type_name: str) -> ToolDoc:
+    properties = {argument: {"type": type_name, "description": f"The {argument} argument."}}
+    parameters = {"type": "dict", "properties": properties, "required": [argument]}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+DOCS: Mapping[str, ToolDoc] = {
+    "switch_lamp": _doc("switch_lamp", "Switch the lamp on or off.", "on", "boolean"),
+    "add": _doc("add", "Add to the counter and return its total.", "amount", "integer"),
+}
+
+
+class ToyWorld:
+    """The state of one episode."""
+
+    def __init__(self) -> None:
+        self.lamp = False
+        self.counter = 0
+
+    def execute(self, call: ToolCall) -> ToolResult:
+        """Run one call; whatever is wrong with it is an error result."""
+        match call.name, call.arguments:
+            case "switch_lamp", {"on": bool(on)} if len(call.arguments) == 1:
+                self.lamp = on
+                return ToolResult(f'{{"lamp": "{"on" if on else "off"}"}}', None)
+            case "add", {"amount": int(amount)} if len(call.arguments) == 1:
+                self.counter += amount
+                return ToolResult(f'{{"total": {self.counter}}}', None)
+        text = '{"error": "no such tool, or arguments that it does not take"}'
+        return ToolResult(text, text)
+
+
+class ToyEpisode(TurnDialogue):
+    """One live episode."""
+
+    def __init__(self, task: ToyTask, options: EpisodeOptions) -> None:
+        super().__init__("toy", options, STEP_LIMIT)
+        self._task = task
+        self._world = ToyWorld()
+
+    def turn_count(self) -> int:
+        """Number of turns of the task."""
+        return len(self._task.turns)
+
+    def user_messages(self, turn: int, revealed: Sequence[ToolDoc]) -> Sequence[Message]:
+        """What the user says."""
+        return [{"role": "user", "content": self._task.turns[turn]}]
+
+    def docs(self) -> Sequence[ToolDoc]:
+        """Both tools."""
+        return tuple(DOCS.values())
+
+    def available_docs(self, turn: int) -> Mapping[str, ToolDoc]:
+        """Both tools, in every turn."""
+        return DOCS
+
+    def execute(self, call: ToolCall, turn: int) -> ToolResult:
+        """Run a call on the live world."""
+        return self._world.execute(call)
+
+    def verify(self, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
+        """Judge a replay of the episode beside a replay of the reference."""
+        return verify(self._task, turns, truncated)
+
+
+def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
+    """Verdict and evidence, on fresh worlds."""
+    model, reference = ToyWorld(), ToyWorld()
+    evidence: list[TurnEvidence] = []
+    passed = len(turns) == len(task.turns) and not truncated
+    for index, steps in enumerate(turns):
+        made = [
+            (step, call, model.execute(call))
+            for step, record in enumerate(steps)
+            for call in record.calls
+        ]
+        wanted = [reference.execute(call).text for call in task.reference[index]]
+        seen = [result.text for _, _, result in made]
+        missing = sum(text not in seen for text in wanted)
+        differences = ("ToyWorld.lamp",) if model.lamp != reference.lamp else ()
+        passed &= not wanted or not (missing or differences)
+        evidence.append(
+            TurnEvidence(
+                turn=index,
+                reference_calls=bool(wanted),
+                parse_faults=tuple(
+                    (step, fault.reason)
+                    for step, record in enumerate(steps)
+                    for fault in record.faults
+                ),
+                calls=tuple(
+                    call_evidence(step, call, DOCS.get(call.name), result.error)
+                    for step, call, result in made
+                ),
+                state_differences=differences,
+                missing_responses=missing,
+                model_classes=frozenset({"ToyWorld"} if made else ()),
+                reference_classes=frozenset({"ToyWorld"} if wanted else ()),
+                truncated=truncated and index == len(turns) - 1,
+                checker_error=None,
+                reference_error=None,
+            )
+        )
+    return Verdict(float(passed), tuple(evidence))
+
+
+class ToyEnvironment:
+    """Both tasks."""
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        """Task ids of "all", "train" or "val"."""
+        splits = {"all": tuple(TASKS), "train": ("toy_lamp",), "val": ("toy_mixed",)}
+        if split not in splits:
+            raise UnknownSplit(f"unknown split {split!r} of toy; known splits: {', '.join(splits)}")
+        return splits[split]
+
+    def create(self, task_id: str, options: EpisodeOptions) -> ToyEpisode:
+        """A new episode of a task."""
+        if task_id not in TASKS:
+            raise UnknownTask(f"unknown toy task {task_id!r}; known tasks: {', '.join(TASKS)}")
+        return ToyEpisode(TASKS[task_id], options)
+
+    def self_check(self) -> None:
+        """Replay both references."""
+        for task in TASKS.values():
+            turns = [[StepRecord(calls, ())] for calls in task.reference]
+            if verify(task, turns, truncated=False).accuracy != 1.0:
+                raise SelfCheckFailed(f"toy: the reference of {task.task_id} does not pass")

@@ -1,0 +1,94 @@
+"""The bodies of the service's requests.
+
+In: JSON. Out: checked models; a field nobody knows is an error, so a misspelt mode or parameter can
+never silently change what a policy is shown. Every POST has the same five top-level fields, as
+AgentEvolver's clients send them all each time; which of them a route reads is in `seal.wire`.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from seal.wire import Message
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class CreateParams(_Strict):
+    """Params of /create."""
+
+    mode: Literal["train", "eval"] = "eval"
+    run_id: str | None = Field(default=None, min_length=1, max_length=200)
+    tool_format: str = "hermes"
+    tools: Literal["prompt", "structured"] = "prompt"
+    is_open_query: Any = None  # AgentEvolver's clients send it; it has no meaning here
+
+
+class StepParams(_Strict):
+    """Params of /step."""
+
+    step: int | None = Field(default=None, ge=0)
+
+
+class EvaluateParams(_Strict):
+    """Params of /evaluate."""
+
+    sparse: bool = False
+
+
+class ProfileParams(_Strict):
+    """Params of /get_env_profile."""
+
+    split: str = "train"
+
+
+class NoParams(_Strict):
+    """Params of a route that takes none."""
+
+
+class _Request(_Strict):
+    env_type: str | None = None
+    task_id: str | None = None
+    instance_id: str | None = Field(default=None, min_length=1, max_length=200)
+    messages: Message | list[Message] | None = None
+
+
+class CreateRequest(_Request):
+    """Body of /create."""
+
+    params: CreateParams = CreateParams()
+
+
+class StepRequest(_Request):
+    """Body of /step."""
+
+    params: StepParams = StepParams()
+
+
+class EvaluateRequest(_Request):
+    """Body of /evaluate."""
+
+    params: EvaluateParams = EvaluateParams()
+
+
+class ProfileRequest(_Request):
+    """Body of /get_env_profile."""
+
+    params: ProfileParams = ProfileParams()
+
+
+class InstanceRequest(_Request):
+    """Body of /get_info and /release."""
+
+    params: NoParams = NoParams()
+
+
+class ProfileUpdate(_Strict):
+    """Body of PUT /runs/{run_id}/profile."""
+
+    profile: dict[str, Any]
+    """`FailureProfile.to_json`."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Fields of `InterfaceConfig`; those left out have its defaults."""

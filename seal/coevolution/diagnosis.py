@@ -1,0 +1,234 @@
+"""Turn evidence to one label: the diagnosis Psi (paper section 3.2, Tables 5 and 6).
+
+In: what a replay of the turn and the verifier's comparisons have shown. Out: one `TurnDiagnosis`.
+Called by the environment service after verification. Deterministic, total, and blind to the
+reward: a label says what became of the turn, not whether the task was solved.
+
+The rules, in order; the first that applies decides:
+
+1. The reference or the verifier failed: reference_error, checker_error. They count nowhere.
+2. The reference calls no tool: without call and fault correct_abstention; with a call of an
+   available tool spurious_tool_call (whatever its arguments, it was not to be made); with nothing
+   but faults and unavailable tools invalid_tool_call.
+3. The turn has a call, no state differs, no response is missing, and no step limit cut it: pass,
+   also if steps before erred and were repaired.
+4. The turn failed. Priorities alone would let state_mismatch hide every unrecovered error, since
+   an error mostly leaves a wrong state behind. So conditions exclude each other:
+
+   - invalid_tool_call: a parse fault or an unavailable tool, and no call of a later step ran.
+   - argument_mismatch: a call broke its tool's schema, and no call of the same tool in a later step
+     kept to it and ran. A broken schema counts even where the tool took it: most Python tools take
+     a string for a number and go wrong in silence.
+   - recovery_failure: a call that kept to its schema gave an error, and no call of the same tool in
+     a later step ran.
+   - missing_tool_call: no call at all. Too few calls show as a state or a response.
+   - From here on every error was recovered: "calls execute".
+     state_mismatch: an attribute differs whose class both sides, or neither, called.
+   - instance_mismatch: other tool classes were called than the reference's, and that alone explains
+     the failure: only classes differ that one side called, or, with the state right, a response
+     is missing and some class of the reference was not called.
+   - response_mismatch: the state is right, but a response is missing or the turn was never ended.
+
+"Later" is a later step: calls of one message were written before any of them was answered.
+
+>>> evidence = TurnEvidence(
+...     turn=2,
+...     reference_calls=True,
+...     parse_faults=(),
+...     calls=(CallEvidence(0, "cd", True, (), "cd: no such directory"),),
+...     state_differences=("GorillaFileSystem.current_dir",),
+...     missing_responses=1,
+...     model_classes=frozenset({"GorillaFileSystem"}),
+...     reference_classes=frozenset({"GorillaFileSystem"}),
+...     truncated=False,
+...     checker_error=None,
+...     reference_error=None,
+... )
+>>> diagnosis = diagnose(evidence)
+>>> diagnosis.label, diagnosis.step, diagnosis.reason
+('recovery_failure', 0, "'cd' gave an execution error and did not run later: cd: no such directory")
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seal.coevolution.labels import Label
+from seal.coevolution.schema import schema_violations
+from seal.wire import TurnDiagnosis
+
+__all__ = ["CallEvidence", "TurnEvidence", "diagnose", "schema_violations"]
+
+_LONGEST_QUOTE = 120
+"""Texts of the environment and names of the policy are cut to this many characters."""
+
+
+@dataclass(frozen=True)
+class CallEvidence:
+    """What became of one call that could be read."""
+
+    step: int
+    """Index of the step within the turn."""
+    tool: str
+    """Name as the policy wrote it."""
+    available: bool
+    """The tool may be called at this turn."""
+    violations: tuple[str, ...]
+    """What `schema_violations` found; empty for a tool that is not available."""
+    error: str | None
+    """The environment's error text, None if the call ran."""
+
+
+@dataclass(frozen=True)
+class TurnEvidence:
+    """What a turn has shown; differences that earlier turns left behind are not among it."""
+
+    turn: int
+    """Index of the turn in the dialogue."""
+    reference_calls: bool
+    """The reference calls tools in this turn."""
+    parse_faults: tuple[tuple[int, str], ...]
+    """(step, reason) of each call that could not be read."""
+    calls: tuple[CallEvidence, ...]
+    """Calls that could be read, in order."""
+    state_differences: tuple[str, ...]
+    """Attributes that differ from the reference's after the turn, as Class.attribute."""
+    missing_responses: int
+    """Results of the reference that the policy has not seen."""
+    model_classes: frozenset[str]
+    """Tool classes that the policy called."""
+    reference_classes: frozenset[str]
+    """Tool classes that the reference calls."""
+    truncated: bool
+    """The step limit cut the turn."""
+    checker_error: str | None
+    """What the verifier raised, None if it gave a verdict. Stays on the service's side."""
+    reference_error: str | None
+    """What the reference raised, None if it ran. Stays on the service's side."""
+
+
+def diagnose(evidence: TurnEvidence) -> TurnDiagnosis:
+    """The dominant label of a turn, by the rules in the module's docstring."""
+    found = _scorer_fault(evidence)
+    if found is None and not evidence.reference_calls:
+        found = _abstention(evidence)
+    if found is None:
+        found = _passed(evidence) or _broken_call(evidence) or _wrong_outcome(evidence)
+    return TurnDiagnosis(evidence.turn, found.label.value, found.reason, found.step)
+
+
+@dataclass(frozen=True)
+class _Finding:
+    label: Label
+    reason: str
+    step: int | None = None
+
+
+def _scorer_fault(evidence: TurnEvidence) -> _Finding | None:
+    """Texts are left out: they may quote what the reference holds."""
+    if evidence.reference_error is not None:
+        return _Finding(Label.REFERENCE_ERROR, "the reference program failed on this turn")
+    if evidence.checker_error is not None:
+        return _Finding(Label.CHECKER_ERROR, "the verifier failed on this turn")
+    return None
+
+
+def _abstention(evidence: TurnEvidence) -> _Finding:
+    """The label of a turn in which no tool is to be called."""
+    for call in evidence.calls:
+        if call.available:
+            reason = f"{_quoted(call.tool)} was called, but the turn needs no tool"
+            return _Finding(Label.SPURIOUS_TOOL_CALL, reason, call.step)
+    broken = _invalid(evidence)
+    if broken is not None:
+        return broken
+    return _Finding(Label.CORRECT_ABSTENTION, "no tool was called, and the turn needs none")
+
+
+def _passed(evidence: TurnEvidence) -> _Finding | None:
+    failed = evidence.state_differences or evidence.missing_responses or evidence.truncated
+    if failed or not evidence.calls:
+        return None
+    return _Finding(Label.PASS, "state and responses are what the verifier expects")
+
+
+def _broken_call(evidence: TurnEvidence) -> _Finding | None:
+    """A call that could not be made, or was made wrongly, and was not repaired."""
+    invalid = _invalid(evidence)
+    if invalid is not None:
+        return invalid
+    for call in evidence.calls:
+        if call.violations and not _ran_later(evidence.calls, call, clean=True):
+            reason = f"{_quoted(call.tool)} was called with wrong arguments: {call.violations[0]}"
+            return _Finding(Label.ARGUMENT_MISMATCH, reason, call.step)
+    for call in evidence.calls:
+        failed = call.available and not call.violations and call.error is not None
+        if failed and not _ran_later(evidence.calls, call, clean=False):
+            what = f"{_quoted(call.tool)} gave an execution error and did not run later"
+            return _Finding(Label.RECOVERY_FAILURE, f"{what}: {_clipped(call.error)}", call.step)
+    return None
+
+
+def _invalid(evidence: TurnEvidence) -> _Finding | None:
+    """A parse fault or an unavailable tool after which nothing ran; the earliest, if any."""
+    last_run = max((call.step for call in evidence.calls if _ran(call)), default=-1)
+    found = [
+        (step, f"a tool call could not be read: {_clipped(reason)}")
+        for step, reason in evidence.parse_faults
+    ]
+    found += [
+        (call.step, f"{_quoted(call.tool)} is no tool that is available at this turn")
+        for call in evidence.calls
+        if not call.available
+    ]
+    open_ones = [(step, reason) for step, reason in found if step >= last_run]
+    if not open_ones:
+        return None
+    step, reason = min(open_ones, key=lambda one: one[0])
+    return _Finding(Label.INVALID_TOOL_CALL, reason, step)
+
+
+def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
+    """Every call was in order in the end, and the turn failed all the same."""
+    if not evidence.calls:
+        reason = "the turn was answered without a call, but it needs one"
+        return _Finding(Label.MISSING_TOOL_CALL, reason)
+    one_sided = evidence.model_classes ^ evidence.reference_classes
+    differing = {attribute.partition(".")[0] for attribute in evidence.state_differences}
+    if differing - one_sided:
+        names = _clipped(", ".join(evidence.state_differences))
+        return _Finding(Label.STATE_MISMATCH, f"the state differs after the turn in {names}")
+    left_out = evidence.reference_classes - evidence.model_classes
+    if differing or (evidence.missing_responses and left_out):
+        names = _clipped(", ".join(sorted(differing or left_out)))
+        reason = (
+            f"the turn called another set of tool classes than it needs; it went wrong in {names}"
+        )
+        return _Finding(Label.INSTANCE_MISMATCH, reason)
+    if evidence.missing_responses:
+        reason = f"the state is right, but results are missing: {evidence.missing_responses}"
+        return _Finding(Label.RESPONSE_MISMATCH, reason)
+    return _Finding(Label.RESPONSE_MISMATCH, "the step limit was hit before the turn was answered")
+
+
+def _ran(call: CallEvidence) -> bool:
+    return call.available and call.error is None
+
+
+def _ran_later(calls: Sequence[CallEvidence], failed: CallEvidence, clean: bool) -> bool:
+    """The same tool ran in a later step; `clean` asks for a kept schema as well."""
+    return any(
+        _ran(call)
+        and call.tool == failed.tool
+        and call.step > failed.step
+        and not (clean and call.violations)
+        for call in calls
+    )
+
+
+def _quoted(name: str) -> str:
+    return repr(name[:_LONGEST_QUOTE])
+
+
+def _clipped(text: str | None) -> str:
+    flat = " ".join((text or "").split())
+    return flat if len(flat) <= _LONGEST_QUOTE else flat[:_LONGEST_QUOTE] + "..."

@@ -1,0 +1,102 @@
+"""The only dialogue loop of the project: one task, one policy, from /create to the verdict.
+
+What enters: a client, a task, and `generate`, the policy as a function. What leaves: an `Episode`
+with the reward, the labels and the whole dialogue. Who calls it: the trainer's agent loop (with
+vLLM behind `generate`) and scripts. Tokens are not its business.
+"""
+
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from seal.client import EnvironmentClient
+from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis
+
+Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | None]]
+"""The policy: dialogue so far and tool docs -> assistant text, or None when out of tokens.
+
+Between two calls the dialogue only grows, so an implementation may keep tokens of what it saw.
+"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to roll out."""
+
+    task_id: str
+    """Task of the environment, e.g. multi_turn_base_17."""
+    mode: Mode
+    """Mode "train" shows the run's learning interface, "eval" the untouched benchmark."""
+    run_id: str
+    """The run whose interface mode "train" shows."""
+    tool_format: str
+    """How the policy writes tool calls (seal.formats)."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished rollout."""
+
+    reward: float
+    """Terminal reward r in {0.0, 1.0} of the official verifier."""
+    turns: tuple[TurnDiagnosis, ...]
+    """One label a turn that was begun."""
+    category: str
+    """Category of the task."""
+    interface_version: int
+    """Which learning interface the policy was shown; 0 is the original benchmark."""
+    messages: tuple[Message, ...]
+    """The whole dialogue as the policy saw it."""
+    steps: int
+    """Assistant messages sent to the environment."""
+    truncated: bool
+    """Ended by a step limit or by the policy's token budget."""
+    environment_s: float
+    """Seconds spent waiting for the service."""
+
+
+async def run_episode(client: EnvironmentClient, task: Task, generate: Generate) -> Episode:
+    """Roll out one task and have it judged.
+
+    Raises:
+        EnvironmentFault: The service failed; nothing of this rollout may be used.
+    """
+    instance_id = uuid.uuid4().hex
+    started = time.perf_counter()
+    created = await client.create(
+        instance_id,
+        task.task_id,
+        mode=task.mode,
+        run_id=task.run_id,
+        tool_format=task.tool_format,
+    )
+    waited = time.perf_counter() - started
+    messages = list(created.state)
+    steps, terminated, truncated = 0, False, False
+    while not terminated:
+        text = await generate(messages, created.tools)
+        if text is None:
+            truncated = True
+            break
+        answer: Message = {"role": "assistant", "content": text}
+        started = time.perf_counter()
+        reply = await client.step(instance_id, steps, answer)
+        waited += time.perf_counter() - started
+        steps += 1
+        messages += [answer, *reply.state]
+        terminated, truncated = reply.terminated, reply.truncated
+    started = time.perf_counter()
+    verdict = await client.evaluate(instance_id)
+    await client.release(instance_id)
+    waited += time.perf_counter() - started
+    return Episode(
+        reward=verdict.accuracy,
+        turns=verdict.turns,
+        category=created.category,
+        interface_version=created.interface_version,
+        messages=tuple(messages),
+        steps=steps,
+        truncated=truncated,
+        environment_s=waited,
+    )

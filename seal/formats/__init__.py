@@ -1,0 +1,138 @@
+"""Model text to tool calls and back, in the formats that the backbones were trained on.
+
+In: one assistant message, as raw text or with OpenAI `tool_calls`. Out: its calls, and what was
+meant as a call but cannot be read, apart from each other: one bad call does not spoil its siblings.
+Called by the environment service for every step and by whoever shows a format to a policy. Whether
+a tool exists and takes these arguments is the diagnosis's question, not asked here.
+
+Parsing never raises on text, takes time linear in its length and executes nothing. Calls inside a
+thinking block (`<think>...</think>`, also one that was opened by the prompt) are ignored.
+
+| format | a call | written by |
+|---|---|---|
+| hermes | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` | Qwen2.5, Qwen3 |
+| qwen3_coder | `<tool_call><function=f><parameter=a>1</parameter>...` | Qwen3-Coder, Qwen3.5 |
+| llama3_json | `{"name": ..., "parameters": {...}}`, parted by `;` or a newline | Llama 3 |
+| pythonic | `[f(a=1), g(b='x')]` | ToolACE |
+
+>>> message = parse('On it. <tool_call>{"name": "ls", "arguments": {}}</tool_call>', "hermes")
+>>> message.content, message.calls, message.faults
+('On it.', (ToolCall(name='ls', arguments={}),), ())
+"""
+
+from collections.abc import Mapping, Sequence
+
+from seal.formats import hermes, llama3_json, pythonic, qwen3_coder
+from seal.formats.message import (
+    ParsedMessage,
+    ParseFault,
+    ToolCall,
+    Unreadable,
+    checked_call,
+    json_value,
+)
+from seal.wire import Message, ToolDoc
+
+__all__ = [
+    "FORMATS",
+    "ParseFault",
+    "ParsedMessage",
+    "ToolCall",
+    "parse",
+    "parse_structured",
+    "render_calls",
+]
+
+FORMATS: tuple[str, ...] = ("hermes", "qwen3_coder", "llama3_json", "pythonic")
+"""Names of the formats."""
+
+
+def parse(text: str, tool_format: str, docs: Mapping[str, ToolDoc] | None = None) -> ParsedMessage:
+    """Read an assistant message.
+
+    Args:
+        text: The message as the policy wrote it.
+        tool_format: One of FORMATS.
+        docs: Tool docs by name. Only qwen3_coder looks at them: it writes strings bare, so that
+            nothing but the doc tells the string 94016 from the number.
+
+    Raises:
+        ValueError: There is no such format.
+
+    >>> parse('[ls(), cat(file=secret)]', "pythonic").faults[0].reason
+    "argument 'file' of 'cat' is not a literal"
+    """
+    match tool_format:
+        case "hermes":
+            return hermes.read(text)
+        case "qwen3_coder":
+            return qwen3_coder.read(text, docs or {})
+        case "llama3_json":
+            return llama3_json.read(text)
+        case "pythonic":
+            return pythonic.read(text)
+    raise _unknown(tool_format)
+
+
+def render_calls(calls: Sequence[ToolCall], tool_format: str) -> str:
+    """Write calls so that `parse` reads the same calls; no call gives an empty text.
+
+    Raises:
+        ValueError: There is no such format, or a name cannot be written in it.
+
+    >>> render_calls([ToolCall("mv", {"source": "a", "n": 1})], "pythonic")
+    "[mv(source='a', n=1)]"
+    """
+    if tool_format not in FORMATS:
+        raise _unknown(tool_format)
+    if not calls:
+        return ""
+    match tool_format:
+        case "hermes":
+            return hermes.render(calls)
+        case "qwen3_coder":
+            return qwen3_coder.render(calls)
+        case "llama3_json":
+            return llama3_json.render(calls)
+        case _:
+            return pythonic.render(calls)
+
+
+def parse_structured(message: Message) -> ParsedMessage:
+    """Read an OpenAI assistant message; arguments may be JSON text or an object.
+
+    A fault's position is the index of the entry in `tool_calls`. The content is kept as it is.
+
+    >>> entry = {"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    >>> parse_structured({"role": "assistant", "content": None, "tool_calls": [entry]}).calls
+    (ToolCall(name='ls', arguments={}),)
+    """
+    content = message.get("content")
+    text = content if isinstance(content, str) else ""
+    entries = message.get("tool_calls")
+    if entries is None:
+        return ParsedMessage(text, (), ())
+    if not isinstance(entries, list):
+        return ParsedMessage(text, (), (ParseFault(0, "tool_calls must be a list"),))
+    calls: list[ToolCall] = []
+    faults: list[ParseFault] = []
+    for index, entry in enumerate(entries):
+        try:
+            calls.append(_structured_call(entry, index))
+        except Unreadable as fault:
+            faults.append(ParseFault(index, fault.reason))
+    return ParsedMessage(text, tuple(calls), tuple(faults))
+
+
+def _structured_call(entry: object, index: int) -> ToolCall:
+    function = entry.get("function") if isinstance(entry, dict) else None
+    if not isinstance(function, dict):
+        raise Unreadable(index, "an entry of tool_calls must hold a 'function' object")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        arguments = json_value(arguments)
+    return checked_call(function.get("name"), arguments, index)
+
+
+def _unknown(tool_format: str) -> ValueError:
+    return ValueError(f"unknown tool format {tool_format!r}; known formats: {', '.join(FORMATS)}")

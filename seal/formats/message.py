@@ -1,0 +1,201 @@
+"""What every format reads a message into, and the checks that all of them share.
+
+Imported by the formats; everybody else imports these names from `seal.formats`.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+THINK_OPEN = "<think>"
+THINK_CLOSE = "</think>"
+
+MAX_FAULTS = 64
+"""Unreadable calls after which the rest of a message is not read: each costs a look back."""
+TOO_MANY = f"more than {MAX_FAULTS} unreadable calls: the rest of the message was not read"
+
+_MAX_DIGITS = 300
+"""An integer with more digits fits no float, and converting it takes quadratic time."""
+_THINK_LINE = re.compile(r"^[ \t]*<think>", re.MULTILINE)
+_SPACE = re.compile(r"\s*")
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call that could be read."""
+
+    name: str
+    """Name of the tool; not empty."""
+    arguments: dict[str, Any]
+    """Argument values by name: JSON values, numbers finite."""
+
+
+@dataclass(frozen=True)
+class ParseFault:
+    """One thing that was meant as a call and cannot be read."""
+
+    position: int
+    """Offset in the message, in characters; in a structured message the index of the entry."""
+    reason: str
+    """What is wrong, as a phrase without a full stop."""
+
+
+@dataclass(frozen=True)
+class ParsedMessage:
+    """An assistant message, taken apart."""
+
+    content: str
+    """The text beside thinking and calls, stripped."""
+    calls: tuple[ToolCall, ...]
+    """Readable calls in order."""
+    faults: tuple[ParseFault, ...]
+    """Unreadable calls in order."""
+
+
+class Unreadable(Exception):
+    """A call cannot be read; raised and caught inside this package only."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        """Keep where and why."""
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+
+
+def json_at(text: str, position: int) -> tuple[Any, int]:
+    """Decode the JSON value that starts at a position; returns it and where it ends.
+
+    Stricter than `json`: no NaN, no Infinity, no number that overflows.
+    """
+    try:
+        return _DECODER.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        reason = f"the call is not valid JSON: {error.msg}"
+        raise Unreadable(min(error.pos, len(text)), reason) from None
+    except ValueError as error:  # from the number hooks below
+        raise Unreadable(position, str(error)) from None
+    except RecursionError:
+        raise Unreadable(position, "the call is nested too deeply") from None
+
+
+def json_value(text: str) -> Any:
+    """Decode a text that is one JSON value and nothing else."""
+    start = skip_space(text, 0)
+    value, end = json_at(text, start)
+    if skip_space(text, end) < len(text):
+        raise Unreadable(end, "the call is not valid JSON: Extra data")
+    return value
+
+
+def checked_call(
+    name: object, arguments: object, position: int, arguments_key: str = "arguments"
+) -> ToolCall:
+    """A call, if the name is a name and the arguments are an object of JSON values."""
+    if not isinstance(name, str) or not name.strip():
+        raise Unreadable(position, "the call has no tool name: 'name' must be a non-empty string")
+    if not isinstance(arguments, dict) or not all(isinstance(key, str) for key in arguments):
+        given = "nothing" if arguments is None else type_class(arguments)
+        reason = f"{arguments_key!r} must be an object of argument names and values, got {given}"
+        raise Unreadable(position, reason)
+    try:
+        # Encoding finds lone surrogates, which no later JSON reply could carry.
+        json.dumps([name, arguments], ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (TypeError, ValueError) as error:  # UnicodeEncodeError is a ValueError
+        raise Unreadable(position, f"an argument is no JSON value: {_first_line(error)}") from None
+    except RecursionError:
+        raise Unreadable(position, "the call is nested too deeply") from None
+    return ToolCall(name, arguments)
+
+
+def named_call(value: object, position: int, keys: tuple[str, ...]) -> ToolCall:
+    """A call from {"name": ..., key: {...}}; the first of `keys` that is there counts."""
+    if not isinstance(value, dict):
+        raise Unreadable(position, f"a call must be a JSON object, got {type_class(value)}")
+    key = next((key for key in keys if key in value), keys[0])
+    return checked_call(value.get("name"), value.get(key), position, key)
+
+
+def type_class(value: object) -> str:
+    """The JSON type of a value in words.
+
+    >>> type_class(True), type_class(1), type_class(1.5), type_class([])
+    ('a boolean', 'an integer', 'a number', 'an array')
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a number"
+        case str():
+            return "a string"
+        case list() | tuple():
+            return "an array"
+        case dict():
+            return "an object"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def mask_thinking(text: str) -> str:
+    """The text with thinking blanked out, every other character in its place.
+
+    A block counts if it opens at the start of a line: inside a call's string it is an argument.
+
+    >>> mask_thinking("<think>a</think>b")
+    '                b'
+    """
+    first_close = text.find(THINK_CLOSE)
+    first_open = text.find(THINK_OPEN)
+    position = 0
+    parts: list[str] = []
+    # Opened by the prompt; such a block ends a line, a string that quotes the tag rarely does.
+    if first_close != -1 and (first_open == -1 or first_close < first_open):
+        end = first_close + len(THINK_CLOSE)
+        if text[end : end + 1] in ("", "\n"):
+            parts.append(" " * end)
+            position = end
+    while (opened := _THINK_LINE.search(text, position)) is not None:
+        close = text.find(THINK_CLOSE, opened.end())
+        end = len(text) if close == -1 else close + len(THINK_CLOSE)
+        parts += [text[position : opened.start()], " " * (end - opened.start())]
+        position = end
+    parts.append(text[position:])
+    return "".join(parts)
+
+
+def skip_space(text: str, position: int) -> int:
+    """Where the next character that is no space stands, or the end."""
+    found = _SPACE.match(text, position)
+    return position if found is None else found.end()
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"an integer has more than {_MAX_DIGITS} digits")
+    return int(digits)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:120]
+
+
+_DECODER = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded
+)

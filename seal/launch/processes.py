@@ -1,0 +1,85 @@
+"""The processes a run is made of, and their end.
+
+Every process the launcher starts inherits a mark in its environment, so that those which
+detach themselves (Ray's daemons do) are found and ended by id, whatever way the run ends.
+"""
+
+import contextlib
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+_MARK = "SEAL_LAUNCH_ID"
+
+
+@dataclass
+class Family:
+    """All processes of one run.
+
+    Example: `family.start("service", [...], log)`, later `family.end()`.
+    """
+
+    launch_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Value of the mark; unique to this run."""
+    peak_bytes: int = 0
+    """Largest proportional memory (PSS) of the whole family that `sample_memory` has seen."""
+
+    def start(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str], cwd: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start a process in a session of its own, its output going to `log`."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**os.environ, **environment, _MARK: self.launch_id},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def members(self) -> list[psutil.Process]:
+        """Live processes that carry the mark."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get(_MARK) == self.launch_id:
+                    found.append(process)
+        return found
+
+    def sample_memory(self) -> None:
+        """Note the family's memory if it is the largest so far."""
+        total = 0
+        for process in self.members():
+            with contextlib.suppress(psutil.Error, OSError):
+                total += process.memory_full_info().pss
+        self.peak_bytes = max(self.peak_bytes, total)
+
+    def end(self, patience_s: float = 5.0) -> None:
+        """End every member: ask first, then kill. Returns when none is left."""
+        for process in self.members():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        deadline = time.monotonic() + patience_s
+        while (left := self.members()) and time.monotonic() < deadline:
+            psutil.wait_procs(left, timeout=0.2)
+        while left := self.members():
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=1.0)
+
+
+def tail(path: Path, lines: int = 15) -> str:
+    """The last lines of a text file, for an error message."""
+    if not path.exists():
+        return "(no log)"
+    return "\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:])

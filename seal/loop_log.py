@@ -1,0 +1,65 @@
+"""What a run leaves behind of its loop, as JSON lines under `experiments/<name>/loop/`.
+
+`rounds.jsonl` has one line a training round (C_t, Omega_t, labels, weights); `phases.jsonl` has
+one line each time the trainer begins something, which is what the launcher's progress bar and
+watchdog read. Standard library only, so the launcher can read without importing torch.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROUNDS = "rounds.jsonl"
+PHASES = "phases.jsonl"
+
+
+class LoopLog:
+    """Appends to a run's loop log; every line is complete on disk once written.
+
+    Args:
+        folder: Where the files go; created if missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def phase(self, name: str, step: int) -> None:
+        """The trainer begins `name` (e.g. rollout, update, weight_transfer) of step `step`."""
+        self._append(PHASES, {"phase": name, "step": step})
+
+    def round(self, record: dict[str, Any]) -> None:
+        """One finished training round."""
+        self._append(ROUNDS, record)
+
+    def _append(self, name: str, record: dict[str, Any]) -> None:
+        line = json.dumps({"time": time.time(), **record}) + "\n"
+        with (self._folder / name).open("a", encoding="utf-8") as file:
+            file.write(line)
+
+
+class LineReader:
+    """Reads a growing JSON lines file; `new()` gives each complete line once.
+
+    Args:
+        path: The file; it may appear later.
+        from_end: Skip what is there already.
+    """
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        self._path = path
+        self._offset = path.stat().st_size if from_end and path.exists() else 0
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """Lines completed since the last call."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                yield json.loads(line)

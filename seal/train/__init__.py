@@ -1,0 +1,1 @@
+"""The only room that imports torch, Ray, verl and vLLM: adapters around the method."""

@@ -1,0 +1,165 @@
+"""verl's agent loop around `seal.episode`: token in, token out.
+
+verl calls `SealAgentLoop.run` once a rollout with a row of the data set; the row says which task
+and in which mode. The prompt is rendered once by the model's own chat template; every observation
+is appended as tokens (verl's continuous tokens), so the trainer trains on what the policy saw.
+Named in `exp/agent_loop.yaml`.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+from verl.utils.profiler import simple_timer
+
+from seal.client import EnvironmentClient, EnvironmentFault
+from seal.episode import Episode, Task, run_episode
+from seal.wire import Message, ToolDoc
+
+
+@functools.cache
+def _client(url: str, env_type: str) -> EnvironmentClient:
+    """One client a worker process: its connections are shared by all rollouts there."""
+    return EnvironmentClient(url, env_type)
+
+
+@dataclass
+class _TokenStream:
+    """Tokens of one dialogue so far; lists grow in step, `ids` starts with the prompt."""
+
+    ids: list[int] = field(default_factory=list)
+    """Prompt, generated and observation token ids."""
+    mask: list[int] = field(default_factory=list)
+    """1 for generated tokens, 0 for observations; starts after the prompt."""
+    logprobs: list[float] = field(default_factory=list)
+    """Log probability under the rollout policy, 0.0 where mask is 0."""
+    seen: list[Message] = field(default_factory=list)
+    """Messages whose tokens are in `ids`."""
+    weights_versions: list[int] = field(default_factory=list)
+    """verl's step number of the weights behind each generation."""
+
+
+class SealAgentLoop(AgentLoopBase):
+    """Rolls out one task against the environment service."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+        """Roll out the row's task; the reward is the service's verdict.
+
+        Raises:
+            EnvironmentFault: The service failed `env_service.attempts` fresh instances. verl then
+                marks the group as failed and `seal.train.replay` drops it whole.
+        """
+        settings = self.config.env_service
+        row = kwargs["extra_info"]
+        task = Task(
+            task_id=row["task_id"],
+            mode=row["mode"],
+            run_id=self.config.trainer.experiment_name,
+            tool_format=settings.tool_format,
+        )
+        params = dict(sampling_params)
+        if row.get("temperature") is not None:
+            params["temperature"] = row["temperature"]
+        client = _client(settings.env_url, settings.env_type)
+        for attempt in range(1, settings.attempts + 1):
+            metrics: dict[str, Any] = {}
+            stream = _TokenStream()
+            generate = functools.partial(self._generate, stream, params, metrics)
+            try:
+                episode = await run_episode(client, task, generate)
+            except EnvironmentFault:
+                if attempt == settings.attempts:
+                    raise
+                continue
+            return self._output(row, episode, stream, metrics)
+        raise ValueError(f"env_service.attempts must be at least 1, got {settings.attempts}")
+
+    async def _generate(
+        self,
+        stream: _TokenStream,
+        params: dict[str, Any],
+        metrics: dict[str, Any],
+        messages: Sequence[Message],
+        tools: Sequence[ToolDoc],
+    ) -> str | None:
+        """One assistant message; None when the token budget is used up."""
+        messages = list(messages)
+        if not stream.seen:
+            stream.ids = await self.ct_build_initial_tokens(messages, tools=list(tools))
+        else:
+            # Tool docs stand in the prompt already; the delta renders the same without them.
+            merged, stream.mask, stream.logprobs = await self.ct_merge_context_msg(
+                stream.seen, messages, stream.ids, stream.mask, stream.logprobs
+            )
+            stream.ids = merged.token_ids
+        stream.seen = messages
+        budget = min(
+            self.rollout_config.response_length - len(stream.mask),
+            self.rollout_config.max_model_len - len(stream.ids),
+            self.config.env_service.max_tokens_per_step,
+        )
+        if budget <= 0:
+            return None
+        with simple_timer("generate_sequences", metrics):
+            output = await self.server_manager.generate(
+                request_id=uuid4().hex,
+                prompt_ids=stream.ids,
+                sampling_params={**params, "max_tokens": budget},
+            )
+        merged, stream.mask, stream.logprobs = await self.ct_merge_assistant_token(
+            stream.ids,
+            output.token_ids,
+            stream.mask,
+            stream.logprobs,
+            assistant_logprobs=output.log_probs,
+        )
+        stream.ids = merged.token_ids
+        stream.weights_versions.append(output.extra_fields["global_steps"])
+        text = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
+        stream.seen = [*messages, {"role": "assistant", "content": text}]
+        return text
+
+    def _output(
+        self, row: dict[str, Any], episode: Episode, stream: _TokenStream, metrics: dict[str, Any]
+    ) -> AgentLoopOutput:
+        """Cut the stream into verl's prompt and response, with the episode's record beside it."""
+        limit = self.rollout_config.response_length
+        prompt_length = len(stream.ids) - len(stream.mask)
+        labels = [turn.label for turn in episode.turns]
+        return AgentLoopOutput(
+            prompt_ids=stream.ids[:prompt_length],
+            response_ids=stream.ids[prompt_length:][:limit],
+            response_mask=stream.mask[:limit],
+            response_logprobs=stream.logprobs[:limit],
+            num_turns=len(episode.turns),
+            reward_score=episode.reward,
+            metrics=metrics,
+            extra_fields={
+                # Read by the trainer: see seal.train.round.RolloutRecord.
+                "seal": {
+                    "task_id": row["task_id"],
+                    "category": episode.category,
+                    "reward": episode.reward,
+                    "labels": labels,
+                    "turns": [asdict(turn) for turn in episode.turns],
+                    "interface_version": episode.interface_version,
+                    "truncated": episode.truncated,
+                    "environment_s": episode.environment_s,
+                },
+                # One line of the validation log each; text where verl should not average.
+                "reward_extra_info": {
+                    "task_id": row["task_id"],
+                    "category": episode.category,
+                    "suite": row["suite"],
+                    "labels": ",".join(labels),
+                    "turns": len(episode.turns),
+                    "interface_version": episode.interface_version,
+                    "truncated": float(episode.truncated),
+                },
+                "min_global_steps": min(stream.weights_versions),
+                "max_global_steps": max(stream.weights_versions),
+            },
+        )

@@ -1,0 +1,173 @@
+"""Verdicts equal bfcl-eval's unmodified checker; evidence tells failures from consequences."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import pytest
+from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
+
+from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
+from env_service.environments.bfcl.verifier import verify
+from env_service.environments.dialogue import StepRecord, Verdict
+from seal.formats import ToolCall
+
+Program = list[list[ToolCall]]
+"""Calls of each turn."""
+
+_NUMBERS = itertools.count()
+
+
+def official_verdict(task: BfclTask, program: Program) -> bool:
+    """The unmodified checker, on instances of its own (it keeps them by model name)."""
+    steps = [[[_text(call) for call in turn]] if turn else [] for turn in program]
+    entry = {
+        "id": task.task_id,
+        "initial_config": dict(task.initial_config),
+        "involved_classes": list(task.involved_classes),
+    }
+    reference = [list(turn) for turn in task.reference]
+    model = f"program_{next(_NUMBERS)}"
+    return bool(multi_turn_checker(steps, reference, entry, task.category, model)["valid"])
+
+
+def judge(
+    task: BfclTask, program: Sequence[Sequence[ToolCall]], truncated: bool = False
+) -> Verdict:
+    return verify(task, [[StepRecord(tuple(turn), ())] for turn in program], truncated)
+
+
+def _text(call: ToolCall) -> str:
+    return f"{call.name}({','.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
+
+
+def drop_last_call(program: Program) -> Program:
+    busy = [index for index, turn in enumerate(program) if turn]
+    return [turn[:-1] if index == busy[-1] else turn for index, turn in enumerate(program)]
+
+
+def drop_first_call(program: Program) -> Program:
+    busy = [index for index, turn in enumerate(program) if turn]
+    return [turn[1:] if index == busy[0] else turn for index, turn in enumerate(program)]
+
+
+def wrong_value(program: Program) -> Program:
+    def spoil(call: ToolCall) -> ToolCall:
+        spoiled = {
+            key: value + "x" if isinstance(value, str) else value
+            for key, value in call.arguments.items()
+        }
+        return ToolCall(call.name, spoiled)
+
+    return [[spoil(call) for call in turn] for turn in program]
+
+
+def missing_argument(program: Program) -> Program:
+    return [
+        [ToolCall(call.name, dict([*call.arguments.items()][1:])) for call in turn]
+        for turn in program
+    ]
+
+
+def repeated_calls(program: Program) -> Program:
+    return [turn + turn for turn in program]
+
+
+def first_turn_says_all(program: Program) -> Program:
+    return [[call for turn in program for call in turn], *([] for _ in program[1:])]
+
+
+def reversed_calls(program: Program) -> Program:
+    return [turn[::-1] for turn in program]
+
+
+def second_turn_in_the_first(program: Program) -> Program:
+    return [program[0] + program[1], [], *program[2:]] if len(program) > 1 else program
+
+
+MUTATIONS: tuple[Callable[[Program], Program], ...] = (
+    lambda program: program,
+    drop_last_call,
+    drop_first_call,
+    wrong_value,
+    missing_argument,
+    repeated_calls,
+    first_turn_says_all,
+    second_turn_in_the_first,
+    reversed_calls,
+)
+
+
+def test_verdicts_equal_the_official_ones() -> None:
+    passed = failed = 0
+    for task in [*load_tasks().values()][::20]:
+        program = [list(turn) for turn in reference_calls(task)]
+        for mutate in MUTATIONS:
+            mutated = mutate(program)
+            if _calls_a_held_out_tool(task, mutated):
+                continue  # bfcl-eval executes tools that it has not shown yet
+            expected = official_verdict(task, mutated)
+            assert judge(task, mutated).accuracy == float(expected), (task.task_id, mutate)
+            passed += expected
+            failed += not expected
+    assert passed > 40 and failed > 100
+
+
+def _calls_a_held_out_tool(task: BfclTask, program: Program) -> bool:
+    return any(
+        call.name not in task.docs_at(index) for index, turn in enumerate(program) for call in turn
+    )
+
+
+def test_a_step_limit_or_an_unreached_turn_fails_the_task() -> None:
+    task = load_tasks()["multi_turn_base_0"]
+    program = reference_calls(task)
+    assert judge(task, program).accuracy == 1.0
+    truncated = judge(task, program, truncated=True)
+    assert truncated.accuracy == 0.0
+    assert [turn.truncated for turn in truncated.evidence] == [False, False, False, True]
+    assert judge(task, program[:-1]).accuracy == 0.0
+    assert judge(task, []) == Verdict(0.0, ())
+
+
+def test_a_state_failure_is_not_charged_to_later_turns() -> None:
+    task = load_tasks()["multi_turn_base_0"]
+    program = [list(turn) for turn in reference_calls(task)]
+    assert program[0][-1].name == "mv"
+    program[0] = program[0][:-1]
+    verdict = judge(task, program)
+    assert verdict.accuracy == 0.0
+    assert verdict.evidence[0].state_differences == ("GorillaFileSystem.root",)
+    # The later turns make the reference's own calls: what they lack is the first turn's doing.
+    for turn in verdict.evidence[1:]:
+        assert turn.state_differences == ()
+        assert turn.missing_responses == 0
+        assert turn.calls
+
+
+def test_a_wrong_call_of_a_later_turn_is_still_seen() -> None:
+    task = load_tasks()["multi_turn_base_0"]
+    program = [list(turn) for turn in reference_calls(task)]
+    program[0] = program[0][:-1]
+    program[2] = [ToolCall("pwd", {})]
+    assert judge(task, program).evidence[2].missing_responses == 1
+
+
+def test_evidence_of_calls() -> None:
+    task = load_tasks()["multi_turn_base_0"]
+    calls = (ToolCall("cd", {}), ToolCall("no_such_tool", {}), ToolCall("pwd", {}))
+    (turn,) = verify(task, [[StepRecord(calls[:1], ()), StepRecord(calls[1:], ())]], False).evidence
+    assert [(call.step, call.tool, call.available) for call in turn.calls] == [
+        (0, "cd", True),
+        (1, "no_such_tool", False),
+        (1, "pwd", True),
+    ]
+    assert [bool(call.violations) for call in turn.calls] == [True, False, False]
+    assert [call.error is None for call in turn.calls] == [False, False, True]
+    assert turn.model_classes == turn.reference_classes == {"GorillaFileSystem"}
+
+
+@pytest.mark.parametrize("task_id", ["multi_turn_base_0", "multi_turn_long_context_100"])
+def test_judging_twice_gives_the_same(task_id: str) -> None:
+    task = load_tasks()[task_id]
+    program = reference_calls(task)
+    assert judge(task, program) == judge(task, program)

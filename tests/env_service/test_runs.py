@@ -1,0 +1,112 @@
+"""The back edge: profiles in, immutable interface snapshots out, episodes pinned to one."""
+
+from typing import Any
+
+from conftest import Service
+
+from seal.coevolution.interface import INITIAL, InterfaceConfig, evolve
+from seal.coevolution.labels import Label
+from seal.coevolution.profile import EMPTY, LabeledTrajectory, profile_of
+
+FAILING = [
+    LabeledTrajectory((label,), 0.0, "toy")
+    for label in (Label.ARGUMENT_MISMATCH, Label.MISSING_TOOL_CALL, Label.RECOVERY_FAILURE)
+    for _ in range(20)
+]
+
+
+def body(version: int, trajectories: list[LabeledTrajectory]) -> dict[str, Any]:
+    return {"profile": profile_of(version, trajectories).to_json(), "config": {}}
+
+
+def put(service: Service, run_id: str, version: int, trajectories: list[LabeledTrajectory]) -> Any:
+    sent = body(version, trajectories)
+    status, reply = service.request("PUT", f"/runs/{run_id}/profile", sent)
+    assert status == 200, reply
+    return reply["data"]
+
+
+def newest(service: Service, run_id: str) -> Any:
+    status, reply = service.request("GET", f"/runs/{run_id}/interface")
+    assert status == 200
+    return reply["data"]
+
+
+def test_a_run_never_heard_of_has_the_benchmark(toy: Service) -> None:
+    assert newest(toy, "r") == {
+        "version": 0,
+        "content_hash": INITIAL.content_hash(),
+        "active": [],
+        "text": INITIAL.describe(),
+    }
+    params = {"mode": "train", "run_id": "r"}
+    created = toy.ok("/create", env_type="toy", task_id="toy_lamp", params=params)
+    assert created["info"]["interface_version"] == 0
+
+
+def test_a_profile_is_answered_by_the_interface_it_evolves_to(toy: Service) -> None:
+    expected = evolve(INITIAL, profile_of(1, FAILING), InterfaceConfig())
+    data = put(toy, "r", 1, FAILING)
+    assert data == {
+        "version": 1,
+        "content_hash": expected.content_hash(),
+        "active": list(expected.active()),
+        "text": expected.describe(),
+    }
+    assert len(data["active"]) > 1
+    assert newest(toy, "r") == data
+    assert newest(toy, "other run")["version"] == 0
+
+
+def test_an_episode_is_pinned_and_mode_eval_is_untouched(toy: Service) -> None:
+    train = {"mode": "train", "run_id": "r"}
+    before = toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="a", params=train)
+    put(toy, "r", 1, FAILING)
+    after = toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="b", params=train)
+    plain = toy.ok(
+        "/create", env_type="toy", task_id="toy_lamp", instance_id="c", params={"run_id": "r"}
+    )
+    assert (before["info"]["interface_version"], after["info"]["interface_version"]) == (0, 1)
+    assert before["state"] == plain["state"] != after["state"]
+    assert plain["info"]["interface_version"] == 0
+    for instance_id, version in (("a", 0), ("b", 1), ("c", 0)):
+        judged = toy.ok("/evaluate", instance_id=instance_id)
+        assert judged["interface_version"] == version
+    broken = '<tool_call>\n{"name": \n</tool_call>'
+    assert toy.say("a", broken)["is_terminated"]
+    assert not toy.say("b", broken)["is_terminated"]
+    assert toy.say("c", broken)["is_terminated"]
+
+
+def test_a_repeated_profile_changes_nothing(toy: Service) -> None:
+    first = put(toy, "r", 1, FAILING)
+    assert put(toy, "r", 1, FAILING) == first
+
+
+def test_a_snapshot_never_changes(toy: Service) -> None:
+    first = put(toy, "r", 1, FAILING)
+    status, reply = toy.request("PUT", "/runs/r/profile", body(1, FAILING[:10]))
+    assert (status, reply["error"]["code"]) == (409, "version_exists")
+    assert newest(toy, "r") == first
+
+
+def test_a_run_that_goes_back_to_a_checkpoint_goes_on_from_there(toy: Service) -> None:
+    first = put(toy, "r", 1, FAILING)
+    put(toy, "r", 2, FAILING[:40])
+    assert put(toy, "r", 1, FAILING) == first
+    assert newest(toy, "r") == first
+    assert put(toy, "r", 2, FAILING[:20])["version"] == 2
+
+
+def test_a_wrong_profile_or_setting_is_refused_by_name(toy: Service) -> None:
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"profile": {}}, "profile"),
+        ({"profile": EMPTY.to_json(), "config": {"scheme_cues": True}}, "schema_cues"),
+        ({"profile": EMPTY.to_json(), "config": {"min_prevalence": "x"}}, "min_prevalence"),
+        ({"config": {}}, "profile"),
+        ({"profile": EMPTY.to_json(), "extra": 1}, "extra"),
+    )
+    for sent, word in wrong:
+        status, reply = toy.request("PUT", "/runs/r/profile", sent)
+        assert (status, reply["error"]["code"]) == (422, "invalid_request"), sent
+        assert word in reply["error"]["message"]

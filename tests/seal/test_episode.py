@@ -1,0 +1,110 @@
+"""The dialogue loop against a scripted service: no socket, no environment."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from seal.client import EnvironmentClient, EnvironmentFault
+from seal.episode import Episode, Task, run_episode
+from seal.wire import CONVERSATION_COMPLETED, Message, ToolDoc
+
+TASK = Task(task_id="toy_1", mode="train", run_id="run", tool_format="hermes")
+TOOL: ToolDoc = {"type": "function", "function": {"name": "light", "parameters": {}}}
+
+
+class ScriptedService:
+    """Answers the wire: one tool result, then the end."""
+
+    def __init__(self, *, fail_on: str = "") -> None:
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self._fail_on = fail_on
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        path = request.url.path
+        self.requests.append((path, body))
+        if path == self._fail_on:
+            error = {"code": "environment_error", "message": "it broke"}
+            return httpx.Response(500, json={"success": False, "error": error})
+        return httpx.Response(200, json={"success": True, "data": self._data(path, body)})
+
+    def _data(self, path: str, body: dict[str, Any]) -> Any:
+        match path:
+            case "/create":
+                info = {"tools": [TOOL], "category": "toy", "interface_version": 3}
+                return {"state": [{"role": "user", "content": "light the lamp"}], "info": info}
+            case "/step":
+                last = body["params"]["step"] == 1
+                content = CONVERSATION_COMPLETED if last else "lit"
+                role = "user" if last else "tool"
+                return {
+                    "state": [{"role": role, "content": content}],
+                    "reward": 0.0,
+                    "is_terminated": last,
+                    "info": {"turn": 0, "step": 0, "truncated": False},
+                }
+            case "/evaluate":
+                turn = {"turn": 0, "label": "pass", "reason": "all checks pass", "step": None}
+                return {
+                    "accuracy": 1.0,
+                    "diagnosis": [turn],
+                    "interface_version": 3,
+                    "truncated": False,
+                }
+            case _:
+                return None
+
+
+def play(service: ScriptedService, answers: list[str | None]) -> Episode:
+    async def generate(messages: Sequence[Message], tools: Sequence[ToolDoc]) -> str | None:
+        assert list(tools) == [TOOL]
+        return answers.pop(0)
+
+    async def run() -> Episode:
+        transport = httpx.MockTransport(service)
+        async with EnvironmentClient("http://service", "toy", transport=transport) as client:
+            return await run_episode(client, TASK, generate)
+
+    return asyncio.run(run())
+
+
+def test_an_episode_goes_from_create_to_release_with_numbered_steps() -> None:
+    service = ScriptedService()
+    episode = play(service, ["a call", "Done."])
+    assert [path for path, _ in service.requests] == [
+        "/create",
+        "/step",
+        "/step",
+        "/evaluate",
+        "/release",
+    ]
+    assert [b["params"]["step"] for p, b in service.requests if p == "/step"] == [0, 1]
+    assert len({body["instance_id"] for _, body in service.requests}) == 1
+    assert episode.reward == 1.0
+    assert [turn.label for turn in episode.turns] == ["pass"]
+    assert episode.interface_version == 3
+    assert (episode.steps, episode.truncated) == (2, False)
+    assert [m["role"] for m in episode.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+
+
+def test_a_policy_out_of_tokens_ends_the_episode_as_truncated_and_is_still_judged() -> None:
+    service = ScriptedService()
+    episode = play(service, ["a call", None])
+    assert episode.truncated
+    assert [path for path, _ in service.requests][-2:] == ["/evaluate", "/release"]
+
+
+@pytest.mark.parametrize("path", ["/create", "/step", "/evaluate"])
+def test_a_service_failure_is_a_fault_and_no_episode(path: str) -> None:
+    with pytest.raises(EnvironmentFault, match="it broke"):
+        play(ScriptedService(fail_on=path), ["a call", "Done."])

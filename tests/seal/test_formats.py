@@ -1,0 +1,434 @@
+"""Model text to calls: every format, every way to get it wrong, and text made to hurt."""
+
+import json
+import keyword
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seal.formats import FORMATS, ToolCall, parse, parse_structured, render_calls
+
+# Run times on a shared machine say nothing; what is slow is tested by itself.
+UNTIMED = settings(deadline=None)
+
+LS = ToolCall("ls", {"a": True})
+GOOD = {name: render_calls([LS], name) for name in FORMATS}
+
+
+# ---- round trip and totality -------------------------------------------------------------
+
+plain_text = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
+tricky_text = st.sampled_from(
+    ["94016", "true", "null", '"quoted"', " padded ", "a\nb\n", "</parameter>", "</tool_call>"]
+    + ["<think>", "</think>\n", "[f(a=1)]", "it's", '"""', "\\d", "{", "1e999", "", "\r\n", "; {"]
+)
+texts = plain_text | tricky_text
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    scalars | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+identifiers = st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True).filter(
+    lambda name: not keyword.iskeyword(name)
+)
+tool_calls = st.builds(ToolCall, identifiers, st.dictionaries(identifiers, values, max_size=3))
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+@UNTIMED
+@given(calls=st.lists(tool_calls, max_size=3))
+def test_what_is_rendered_is_read_again(tool_format: str, calls: list[ToolCall]) -> None:
+    message = parse(render_calls(calls, tool_format), tool_format)
+    assert message.calls == tuple(calls)
+    assert message.faults == ()
+    assert message.content == ""
+
+
+fragments = st.sampled_from(
+    ["<tool_call>", "</tool_call>", "<think>", "</think>", "<function=f>", "</function>"]
+    + ["<parameter=a>", "</parameter>", "<|python_tag|>", '{"name": "f", "arguments": {}}']
+    + [
+        "[f(a=1)",
+        "[",
+        "]",
+        "(",
+        ")",
+        "{",
+        "}",
+        "'",
+        '"',
+        "\\",
+        ";",
+        "\n",
+        " ",
+        ",",
+        "\x00",
+        "\ud800",
+    ]
+)
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+@UNTIMED
+@given(text=st.lists(fragments | st.text(max_size=5), max_size=20).map("".join))
+def test_parsing_never_raises(tool_format: str, text: str) -> None:
+    message = parse(text, tool_format)
+    for fault in message.faults:
+        assert 0 <= fault.position <= len(text)
+        assert fault.reason and not fault.reason.endswith(".")
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+@pytest.mark.parametrize(
+    "unit",
+    ["<tool_call>{", '<tool_call>["', "<tool_call>", "<think>", "{", '\n{"a":', "[f(a=", "[f(a=-"]
+    + ["[f(a=1), ", "<tool_call><function=f><parameter=a>", "\n[f(", "'\\''", ' "x" ', "\n", ";{"],
+)
+def test_72_kb_of_anything_are_read_at_once(tool_format: str, unit: str) -> None:
+    text = unit * (72_000 // len(unit))
+    started = time.process_time()
+    parse(text, tool_format)
+    assert time.process_time() - started < 0.5  # about 0.02 s; a quadratic walk takes seconds
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+def test_a_plain_answer_has_no_call_and_no_fault(tool_format: str) -> None:
+    for text in ["Done.", "", "[Note] x (y)", "Use f(a=1).", "a; b\nc", "1 < 2"]:
+        message = parse(text, tool_format)
+        assert (message.content, message.calls, message.faults) == (text, (), ())
+
+
+def test_an_unknown_format_names_those_there_are() -> None:
+    with pytest.raises(ValueError, match="'xml'.*hermes, qwen3_coder, llama3_json, pythonic"):
+        parse("", "xml")
+    with pytest.raises(ValueError, match="'xml'"):
+        render_calls([], "xml")
+
+
+# ---- thinking ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+def test_calls_in_a_thinking_block_are_ignored(tool_format: str) -> None:
+    draft = render_calls([ToolCall("draft", {})], tool_format)
+    call = GOOD[tool_format]
+    for text in [
+        f"<think>{draft}</think>\n{call}",
+        f"<think>\n{draft}\n</think>{call}",
+        f"{draft}\n</think>\n\n{call}",  # the prompt opened the block
+        f"{call}\n<think>\n{draft}",  # never closed
+    ]:
+        message = parse(text, tool_format)
+        assert message.calls == (LS,), text
+        assert message.faults == (), text
+
+
+def test_an_unclosed_draft_in_thinking_is_no_fault() -> None:
+    text = f"I could write <tool_call>{{ here\n</think>{GOOD['hermes']}"
+    assert parse(text, "hermes").faults == ()
+    assert parse(text, "hermes").calls == (LS,)
+
+
+def test_thinking_tags_in_an_argument_are_text() -> None:
+    call = ToolCall("echo", {"content": "<think>a</think>"})
+    for tool_format in FORMATS:
+        assert parse(render_calls([call], tool_format), tool_format).calls == (call,)
+
+
+# ---- hermes ------------------------------------------------------------------------------
+
+
+def hermes(body: str) -> str:
+    return f"<tool_call>{body}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("", "not valid JSON"),
+        ('{"name": "f", "arguments": {"a": 1}', "not valid JSON"),
+        ("{'name': 'f', 'arguments': {}}", "not valid JSON"),
+        ('{"name": "f", "arguments": {}} {}', "text between"),
+        ('["f"]', "must be a JSON object, got an array"),
+        (
+            '{"name": "f"}',
+            "'arguments' must be an object of argument names and values, got nothing",
+        ),
+        ('{"name": "f", "arguments": "{}"}', "got a string"),
+        ('{"name": "f", "arguments": [1]}', "got an array"),
+        ('{"arguments": {}}', "'name' must be a non-empty string"),
+        ('{"name": " ", "arguments": {}}', "'name' must be a non-empty string"),
+        ('{"name": 3, "arguments": {}}', "'name' must be a non-empty string"),
+        ('{"name": "f", "arguments": {"a": NaN}}', "NaN is no JSON number"),
+        ('{"name": "f", "arguments": {"a": -Infinity}}', "-Infinity is no JSON number"),
+        ('{"name": "f", "arguments": {"a": 1e999}}', "too large"),
+        ('{"name": "f", "arguments": {"a": %s}}' % ("9" * 5000), "more than 300 digits"),
+        ('{"name": "f", "arguments": {"a": %s}}' % ("[" * 9999 + "]" * 9999), "too deeply"),
+        ('{"name": "f", "arguments": {"a": "\\ud800"}}', "no JSON value"),
+    ],
+)
+def test_a_bad_hermes_call_says_why_and_spares_its_siblings(body: str, reason: str) -> None:
+    text = f"First {GOOD['hermes']}{hermes(body)}{GOOD['hermes']} end"
+    message = parse(text, "hermes")
+    assert message.calls == (LS, LS)
+    assert message.content == "First  end"
+    assert len(message.faults) == 1
+    assert reason in message.faults[0].reason
+    bad = len(f"First {GOOD['hermes']}")
+    assert bad <= message.faults[0].position <= bad + len(hermes(body))
+
+
+def test_an_unclosed_call_is_a_fault_and_the_next_one_is_read() -> None:
+    text = 'Hm <tool_call>{"name": "f", "arguments": {}}\n' + GOOD["hermes"]
+    message = parse(text, "hermes")
+    assert message.calls == (LS,)
+    assert [(fault.position, fault.reason) for fault in message.faults] == [
+        (3, "<tool_call> is never closed with </tool_call>")
+    ]
+
+
+def test_a_lone_closing_tag_is_a_fault_only_without_a_call() -> None:
+    assert len(parse('{"name": "f", "arguments": {}}</tool_call>', "hermes").faults) == 1
+    assert parse(GOOD["hermes"] + "</tool_call>", "hermes").faults == ()
+
+
+def test_after_many_faults_the_rest_is_left_and_said_so() -> None:
+    message = parse(hermes("{") * 100 + GOOD["hermes"], "hermes")
+    assert len(message.faults) == 65
+    assert "the rest of the message was not read" in message.faults[-1].reason
+
+
+# ---- qwen3_coder -------------------------------------------------------------------------
+
+ZIP_DOC = {
+    "type": "function",
+    "function": {
+        "name": "zip",
+        "description": "",
+        "parameters": {
+            "type": "dict",
+            "properties": {
+                "code": {"type": "string"},
+                "on": {"type": "boolean"},
+                "n": {"type": "integer"},
+            },
+            "required": [],
+        },
+    },
+}
+
+
+def coder(*parameters: tuple[str, str], name: str = "zip") -> str:
+    inner = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in parameters)
+    return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+
+
+def test_a_bare_value_is_json_if_it_can_be() -> None:
+    text = coder(("code", "94016"), ("list", "[1, 2]"), ("word", "a b"), ("lines", " x\n\ny"))
+    assert parse(text, "qwen3_coder").calls[0].arguments == {
+        "code": 94016,
+        "list": [1, 2],
+        "word": "a b",
+        "lines": " x\n\ny",
+    }
+
+
+def test_the_doc_tells_a_string_from_a_number() -> None:
+    text = coder(("code", "94016"), ("on", "True"), ("n", "3"))
+    call = parse(text, "qwen3_coder", {"zip": ZIP_DOC}).calls[0]
+    assert call.arguments == {"code": "94016", "on": True, "n": 3}
+    rendered = render_calls([call], "qwen3_coder")
+    assert parse(rendered, "qwen3_coder", {"zip": ZIP_DOC}).calls == (call,)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<tool_call>{}</tool_call>", "expected <function=NAME>"),
+        ("<tool_call><function=></function></tool_call>", "'name' must be"),
+        ("<tool_call><function=f></tool_call>", "expected <parameter=NAME> or </function>"),
+        ("<tool_call><function=f><parameter=a>1</function></tool_call>", "<parameter=a> is never"),
+        (coder(("a", "1"), ("a", "2")), "'a' is given twice"),
+        (coder(("", "1")), "has no name"),
+        ("<tool_call><function=f></function>x</tool_call>", "expected <parameter=NAME>"),
+        ("<tool_call><function=f></function>", "never closed"),
+    ],
+)
+def test_a_bad_qwen3_coder_call_says_why(text: str, reason: str) -> None:
+    message = parse(text + GOOD["qwen3_coder"], "qwen3_coder")
+    assert message.calls == (LS,)
+    assert [reason in fault.reason for fault in message.faults] == [True]
+
+
+def test_a_name_that_no_tag_can_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be written"):
+        render_calls([ToolCall("f", {"a>b": 1})], "qwen3_coder")
+
+
+# ---- llama3_json -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", ["; ", ";", "\n", "\n\n", " ;\n", ""])
+def test_llama_objects_may_be_parted_in_any_usual_way(separator: str) -> None:
+    for opening in ["", "<|python_tag|>", "<|python_tag|> "]:
+        text = opening + separator.join([GOOD["llama3_json"]] * 3)
+        assert parse(text, "llama3_json").calls == (LS, LS, LS)
+
+
+def test_llama_text_beside_calls_is_content() -> None:
+    text = f"Sure. <|python_tag|>{GOOD['llama3_json']}\nThat was it."
+    message = parse(text, "llama3_json")
+    assert (message.calls, message.content) == ((LS,), "Sure. \nThat was it.")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ('{"name": "f", "parameters": {"a": tru}}', "not valid JSON"),
+        ('{"name": "f", "parameters": {"a": NaN}}', "NaN"),
+        ('{"name": "f", "parameters": 3}', "'parameters' must be an object"),
+        ('{"name": "f"}', "'parameters' must be an object of argument names and values, got"),
+        ('{"parameters": {}}', "'name' must be"),
+        ('{{"name": "f"}', "not valid JSON"),
+    ],
+)
+def test_a_bad_llama_call_says_why_and_spares_its_siblings(bad: str, reason: str) -> None:
+    text = "; ".join([GOOD["llama3_json"], bad, GOOD["llama3_json"]])
+    message = parse(text, "llama3_json")
+    assert message.calls == (LS, LS)
+    assert [reason in fault.reason for fault in message.faults] == [True]
+
+
+def test_llama_arguments_are_read_as_parameters() -> None:
+    text = '{"type": "function", "name": "ls", "arguments": {"a": true}}'
+    assert parse(text, "llama3_json").calls == (LS,)
+
+
+def test_a_python_tag_without_an_object_is_a_fault() -> None:
+    message = parse("<|python_tag|>ls()", "llama3_json")
+    assert [fault.position for fault in message.faults] == [14]
+
+
+# ---- pythonic ----------------------------------------------------------------------------
+
+
+def test_pythonic_reads_literals_only() -> None:
+    text = "[a.f(n=-1, x=+2.5, s='it''s', l=[(1, None)], d={'k': True}), g()]"
+    assert parse(text, "pythonic").calls == (
+        ToolCall("a.f", {"n": -1, "x": 2.5, "s": "its", "l": [[1, None]], "d": {"k": True}}),
+        ToolCall("g", {}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ("f(a=open('x'))", "argument 'a' of 'f' is not a literal"),
+        ("f(a=b)", "is not a literal"),
+        ("f(a=f'{b}')", "is not a literal"),
+        ("f(a=b'x')", "is not a literal"),
+        ("f(a=1e999)", "too large"),
+        ("f(a=-'x')", "no number"),
+        ("f(a={1: 2})", "a key that is no string"),
+        ("f(1)", "without its name"),
+        ("f(**{'a': 1})", "unpacked or given twice"),
+        ("f(a=1)(b=2)", "not a plain tool name"),
+        ("f", "expected a call"),
+        ("f(a=)", "not a call in Python syntax"),
+        ("f(a='\ud800')", ""),
+        ("f(a=" + "9" * 5000 + ")", ""),
+        ("f(a=" + "-" * 9999 + "1)", ""),
+        ("f(a=" + "1+" * 9999 + "1)", ""),
+    ],
+)
+def test_a_bad_pythonic_call_says_why_and_spares_its_siblings(bad: str, reason: str) -> None:
+    message = parse(f"[ls(a=True), {bad}, ls(a=True)]", "pythonic")
+    assert message.calls == (LS, LS)
+    assert [reason in fault.reason for fault in message.faults] == [True]
+    assert message.faults[0].position == len("[ls(a=True), ")
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        ("g(a=1", "never closed with ']'"),
+        ("g(a=1]", "closes a bracket of another kind"),
+        ("g(a='x)]", "a string is never closed"),
+        ("g(a=" + "[" * 99, "nested too deeply"),
+    ],
+)
+def test_a_list_that_breaks_off_keeps_what_was_whole(tail: str, reason: str) -> None:
+    message = parse("[ls(a=True), " + tail, "pythonic")
+    assert message.calls == (LS,)
+    assert [reason in fault.reason for fault in message.faults] == [True]
+
+
+def test_commas_and_brackets_in_strings_do_not_cut() -> None:
+    text = """Sure:\n[f(a="x, y)]", b='it\\'s ['), g(c='''\n]''')]\nDone."""
+    message = parse(text, "pythonic")
+    assert [call.arguments for call in message.calls] == [
+        {"a": "x, y)]", "b": "it's ["},
+        {"c": "\n]"},
+    ]
+    assert message.content == "Sure:\n\nDone."
+
+
+def test_a_keyword_cannot_be_written_as_an_argument_name() -> None:
+    with pytest.raises(ValueError, match="'from'"):
+        render_calls([ToolCall("f", {"from": 1})], "pythonic")
+
+
+# ---- structured --------------------------------------------------------------------------
+
+
+def entry(function: object) -> dict[str, object]:
+    return {"id": "1", "type": "function", "function": function}
+
+
+def test_structured_calls_take_json_text_and_objects() -> None:
+    arguments = {"a": True}
+    message = parse_structured(
+        {
+            "role": "assistant",
+            "content": "On it.",
+            "tool_calls": [
+                entry({"name": "ls", "arguments": json.dumps(arguments)}),
+                entry({"name": "ls", "arguments": arguments}),
+            ],
+        }
+    )
+    assert (message.content, message.calls, message.faults) == ("On it.", (LS, LS), ())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        "ls",
+        entry(None),
+        entry({"arguments": {}}),
+        entry({"name": "f"}),
+        entry({"name": "f", "arguments": "[]"}),
+        entry({"name": "f", "arguments": "{} {}"}),
+        entry({"name": "f", "arguments": "{"}),
+        entry({"name": "f", "arguments": {"a": math.nan}}),
+        entry({"name": "f", "arguments": {"a": object()}}),
+        entry({"name": "f", "arguments": {1: 2}}),
+    ],
+)
+def test_a_bad_structured_call_is_a_fault_at_its_index(bad: object) -> None:
+    good = entry({"name": "ls", "arguments": {"a": True}})
+    message = parse_structured({"role": "assistant", "tool_calls": [good, bad, good]})
+    assert message.calls == (LS, LS)
+    assert [fault.position for fault in message.faults] == [1]
+
+
+def test_structured_messages_of_other_shapes_do_not_raise() -> None:
+    assert parse_structured({"role": "assistant", "content": "hi"}).calls == ()
+    assert len(parse_structured({"tool_calls": "x"}).faults) == 1
