@@ -240,7 +240,10 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for weights and tokenizer")
     parser.add_argument(
-        "--tasks", type=int, default=32, help="shortest multi_turn_base training tasks"
+        "--task-ids",
+        type=Path,
+        default=ROOT / "data/quickstart_tasks.json",
+        help="JSON list of the training tasks to demonstrate",
     )
     parser.add_argument("--dialogues", type=int, default=48, help="demonstrations a task")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the demonstrations")

@@ -37,7 +37,8 @@ class EnvironmentClient:
         env_type: Name of the environment on that service, e.g. bfcl.
         timeout_s: Seconds one request may take.
         attempts: How often a request that got no answer is sent. Repeating is safe: a step
-            carries its number, and every other request can be repeated by its nature.
+            carries its number, a second /create of a live instance is refused, and every other
+            request can be repeated by its nature.
         transport: Replaces the network in tests.
     """
 

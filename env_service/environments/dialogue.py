@@ -128,8 +128,8 @@ class TurnDialogue(ABC):
         """Take one assistant message and return what follows it."""
         if self._over:
             raise EpisodeOver("the episode has ended; evaluate or release it")
-        said = _read(message, self._options.tool_format)
         turn = len(self._records) - 1
+        said = _read(message, self._options.tool_format, self.available_docs(turn))
         steps = self._records[turn]
         steps.append(StepRecord(tuple(call for call, _ in said.calls), said.faults))
         state = [self._observe(call, call_id, turn, len(steps) - 1) for call, call_id in said.calls]
@@ -212,7 +212,7 @@ class _Said:
     """Id of the first unreadable call, where it has one."""
 
 
-def _read(message: Message, tool_format: str) -> _Said:
+def _read(message: Message, tool_format: str, docs: Mapping[str, ToolDoc]) -> _Said:
     role = message.get("role")
     if role != "assistant":
         raise BadMessage(f"a step takes one assistant message, got role {role!r}")
@@ -224,7 +224,7 @@ def _read(message: Message, tool_format: str) -> _Said:
                 f"content of an assistant message without tool_calls is "
                 f"{type(content).__name__}, expected text"
             )
-        parsed = parse(content, tool_format)
+        parsed = parse(content, tool_format, docs)
         return _Said(tuple((call, None) for call in parsed.calls), parsed.faults, None)
     if not isinstance(tool_calls, list):
         raise BadMessage(f"tool_calls is {type(tool_calls).__name__}, expected a list")

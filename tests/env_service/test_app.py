@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from conftest import Service, serve
+from serving import Service, serve
 
 from env_service.environments.base import EpisodeOptions, SelfCheckFailed
 from env_service.environments.toy.environment import TASKS, ToyEnvironment, ToyEpisode

@@ -1,7 +1,7 @@
 """References played through the HTTP app: the whole way from /create to the official verdict."""
 
 import pytest
-from conftest import Service
+from serving import Service
 
 from env_service.environments.bfcl.tasks import load_tasks, reference_calls
 from seal.coevolution.labels import Label

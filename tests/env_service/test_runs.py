@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conftest import Service
+from serving import Service
 
 from seal.coevolution.interface import INITIAL, InterfaceConfig, evolve
 from seal.coevolution.labels import Label

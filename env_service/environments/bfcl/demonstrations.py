@@ -26,7 +26,7 @@ from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES
 from seal.formats import ToolCall, render_calls
-from seal.wire import Message, StepReply
+from seal.wire import Message, Mode, StepReply
 
 TOOL_FORMAT = "hermes"
 CLOSING = "Done."
@@ -201,7 +201,7 @@ def main() -> int:
             for number in range(args.dialogues):
                 rng = random.Random(f"{args.seed}/{task_id}/{number}")
                 interface = random_interface(rng) if number % 2 else INITIAL
-                mode = "train" if number % 2 else "eval"
+                mode: Mode = "train" if number % 2 else "eval"
                 options = EpisodeOptions(mode, interface, TOOL_FORMAT, "structured")
                 line = play(tasks[task_id], options, settings, rng)
                 file.write(json.dumps(line) + "\n")

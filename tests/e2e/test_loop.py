@@ -1,0 +1,151 @@
+"""The whole loop, real in every part: service, vLLM, verl, Ray, from the launcher to the table."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 3
+CORRELATION = "training/rollout_actor_probs_pearson_corr"
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished launcher process and what it left behind."""
+
+    name: str
+    code: int
+    output: str
+    port: int
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / "experiments" / self.name
+
+    def rounds(self) -> list[dict[str, Any]]:
+        return read_lines(self.folder / "loop" / "rounds.jsonl")
+
+    def correlations(self) -> list[float]:
+        metrics = [line["data"] for line in read_lines(self.folder / "metrics.jsonl")]
+        return [line[CORRELATION] for line in metrics if CORRELATION in line]
+
+    def validation(self, step: int) -> list[dict[str, Any]]:
+        log = ROOT / "experiments/tech_synthetic" / self.name / "validation_log" / f"{step}.jsonl"
+        return read_lines(log)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def launch(name: str, *overrides: str) -> Run:
+    policy = "experiments/e2e_policy"
+    port = free_port()
+    command = [
+        sys.executable,
+        "launcher.py",
+        "--conf=exp/quickstart.yaml",
+        "--with-bfcl",
+        "--",
+        f"trainer.experiment_name={name}",
+        f"env_service.env_url=http://127.0.0.1:{port}",
+        f"trainer.total_training_steps={STEPS}",
+        "trainer.save_freq=-1",
+        f"actor_rollout_ref.model.path={policy}",
+        f"launcher.build_policy='scripts/make_tiny_policy.py --out {policy} --dialogues 12'",
+        # A policy of a few seconds' warm-up: it has to move, not to be good.
+        "seal.start_gate=null",
+        "actor_rollout_ref.actor.optim.lr=2e-3",
+        *overrides,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests/e2e")}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    return Run(name, done.returncode, done.stdout + done.stderr, port)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    finished = launch("e2e", f"trainer.test_freq={STEPS}", "data.val_max_samples=48")
+    assert finished.code == 0, finished.output
+    return finished
+
+
+def test_every_round_is_recorded_and_the_next_one_sees_its_interface(run: Run) -> None:
+    rounds = run.rounds()
+    assert [line["step"] for line in rounds] == [1, 2, 3]
+    assert [line["interface"]["version"] for line in rounds] == [1, 2, 3]
+    assert [line["interface_versions"] for line in rounds] == [[0], [1], [2]]
+    assert all(line["rollouts"] == 64 for line in rounds)
+
+
+def test_labels_weigh_the_advantages_within_the_clip(run: Run) -> None:
+    for line in run.rounds():
+        assert 0.5 <= line["weights"][0] <= line["weights"][-1] <= 2.0
+        before = line["metrics"]["seal/advantage/mean_abs_before"]
+        after = line["metrics"]["seal/advantage/mean_abs_after"]
+        if before > 0:
+            assert 0.5 <= after / before <= 2.0
+    assert any(weight != 1.0 for line in run.rounds() for weight in line["weights"])
+
+
+def test_the_weights_reach_the_rollout_engine(run: Run) -> None:
+    assert len(run.correlations()) == STEPS
+    assert all(value > 0.99 for value in run.correlations())
+
+
+def test_without_loading_them_the_correlation_falls() -> None:
+    stale = launch(
+        "e2e_stale",
+        "trainer.val_before_train=False",
+        "trainer.test_freq=-1",
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls="
+        "stale_rollout.StaleWorkerExtension",
+    )
+    assert stale.code == 0, stale.output
+    first, *later = stale.correlations()
+    assert first > 0.99
+    assert min(later) < 0.99
+
+
+def test_evaluation_sees_the_untouched_benchmark(run: Run) -> None:
+    for step in (0, STEPS):
+        lines = run.validation(step)
+        assert {line["suite"] for line in lines} == {"fixed", "benchmark"}
+        assert {line["interface_version"] for line in lines} == {0}
+
+
+def test_the_report_shows_before_and_after(run: Run) -> None:
+    for words in ("Pass rate, suite 'fixed'", "Turns by label", "Learning interface", "Cost"):
+        assert words in run.output
+
+
+def test_nothing_is_left_running(run: Run) -> None:
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", run.port)) != 0
+    ours = [p for p in psutil.process_iter() if "seal.train.main" in " ".join(_words(p))]
+    assert ours == []
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
