@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         app = create_app({name: ENVIRONMENTS[name]() for name in names})
     except SelfCheckFailed as error:
         return _refuse(f"self check failed: {error}")
+    if args.self_check:
+        sys.stdout.write(f"self check passed: {', '.join(names)}\n")
+        return 0
     try:
         listening = _listen(args.host, args.port)
     except OSError as error:
@@ -65,6 +68,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         choices=sorted(ENVIRONMENTS),
         help="environment to serve; may be given several times (bfcl)",
+    )
+    parser.add_argument(
+        "--self-check",
+        action="store_true",
+        help="call every tool class once, verify one episode, and exit",
     )
     parser.add_argument(
         "--log-level",

@@ -60,7 +60,8 @@ class EnvironmentClient:
             timeout=timeout_s,
             transport=transport,
             trust_env=False,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
+            # httpcore looks at every idle connection before each request: few are faster than many.
+            limits=httpx.Limits(max_connections=16),
         )
 
     async def __aenter__(self) -> Self:

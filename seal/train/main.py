@@ -7,7 +7,7 @@ does what verl's own entry point does, with our trainer registered in the task r
 import argparse
 
 import ray
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
@@ -17,7 +17,7 @@ from verl.utils.config import validate_config
 class SealTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
     """verl's task runner; importing the trainer module there registers the trainer."""
 
-    def run(self, config):
+    def run(self, config: DictConfig) -> None:
         """Train with the resolved configuration."""
         import seal.train.trainer  # noqa: F401
 

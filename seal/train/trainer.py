@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
@@ -51,9 +51,7 @@ class SealTrainer(PPOTrainerSync):
         self.replay_buffer.poll_interval = 0.05  # verl's 2 s are a floor under every generation
         settings = config.seal
         self._weights = weight_config(settings.weights)
-        self._interface_config = InterfaceConfig(
-            **OmegaConf.to_container(settings.interface, resolve=True)
-        )
+        self._interface_config = InterfaceConfig(**settings.interface)
         self._window: list[FailureProfile] = []
         self._window_rounds: int = settings.profile.window_rounds
         self._round_record: dict[str, Any] = {}
@@ -158,7 +156,7 @@ class SealTrainer(PPOTrainerSync):
         *args: Any,
         **kwargs: Any,
     ) -> dict[str, float]:
-        """verl's metrics, and pass rate and mixed groups of each suite.
+        """Add pass rate and mixed groups of each suite to verl's metrics.
 
         Raises:
             StartGateError: Before the first step, the policy is one GRPO cannot improve.

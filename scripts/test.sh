@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Lint, types, tests of both environments, one end-to-end run. --fast leaves out the slow parts.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+fast=no
+case ${1:-} in
+    --fast) fast=yes ;;
+    '') ;;
+    *)
+        echo "usage: bash scripts/test.sh [--fast]" >&2
+        exit 2
+        ;;
+esac
+
+part() {
+    local name=$1 started=$SECONDS
+    shift
+    printf '\n== %s\n' "$name"
+    "$@"
+    printf '== %s: %d s\n' "$name" $((SECONDS - started))
+}
+
+trainer=.venv/bin/python
+service=.venv-bfcl/bin/python
+
+part 'environments' bash install.sh --dev
+part 'lint' "$trainer" -m ruff check .
+part 'format' "$trainer" -m ruff format --check .
+part 'types, trainer' "$trainer" -m mypy launcher.py seal scripts
+part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service
+part 'tests, trainer' "$trainer" -m pytest -q tests/seal tests/train tests/scripts tests/test_layers.py
+part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats \
+    seal/launch seal/train/round.py
+part 'tests, service' "$service" -m pytest -q tests/env_service
+if [ "$fast" = no ]; then
+    part 'tests, service, all 800 tasks' "$service" -m pytest -q -m slow tests/env_service
+    part 'end to end' "$trainer" -m pytest -q -m e2e tests/e2e
+fi

@@ -1,0 +1,104 @@
+"""Who may import whom (the README's house): rooms, and what each may name."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.loop_log")
+DIALOGUE = ("seal.client", "seal.episode")
+SERVICE_STACK = ("fastapi", "pydantic", "uvicorn", "starlette")
+TRAINER_STACK = ("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict", "omegaconf")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Files, and what they may import besides the standard library."""
+
+    files: tuple[str, ...]
+    may: tuple[str, ...]
+
+
+ROOMS = (
+    Room(("seal/wire.py", "seal/loop_log.py", "seal/formats", "seal/coevolution"), METHOD),
+    Room(("seal/client.py", "seal/episode.py"), (*METHOD, *DIALOGUE, "httpx", "tenacity")),
+    Room(
+        ("seal/launch", "launcher.py"),
+        (*METHOD, *DIALOGUE, "seal.launch", "hydra", "omegaconf", "psutil", "rich"),
+    ),
+    Room(("seal/train",), (*METHOD, *DIALOGUE, "seal.train", *TRAINER_STACK)),
+    Room(
+        ("env_service/environments/bfcl",),
+        (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
+    ),
+    Room(("env_service",), (*METHOD, "env_service", *SERVICE_STACK)),
+)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module a file names in an import, at any depth of the code."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; name the module in full"
+            # `from seal import launch` names seal.launch.
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from names if node.module in ("seal", "env_service") else [node.module or ""]
+
+
+def within(name: str, rooms: tuple[str, ...]) -> bool:
+    return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+def violations(root: Path) -> list[str]:
+    """File and import of everything that breaks a rule; every file belongs to its first room."""
+    found, seen = [], set()
+    for room in ROOMS:
+        for entry in room.files:
+            path = root / entry
+            for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+                if file in seen or not file.exists():
+                    continue
+                seen.add(file)
+                for name in imports(file):
+                    standard = name.split(".")[0] in sys.stdlib_module_names
+                    if not standard and not within(name, room.may):
+                        found.append(f"{file.relative_to(root)} imports {name}")
+    return found
+
+
+def test_every_import_stays_within_its_room() -> None:
+    assert violations(ROOT) == []
+
+
+def test_every_file_of_the_packages_has_a_room() -> None:
+    entries = tuple(entry for room in ROOMS for entry in room.files)
+    for package in ("seal", "env_service"):
+        for file in (ROOT / package).rglob("*.py"):
+            name = file.relative_to(ROOT).as_posix()
+            if file.name != "__init__.py":
+                assert any(name == e or name.startswith(e + "/") for e in entries), name
+
+
+def test_a_violation_is_found(tmp_path: Path) -> None:
+    planted = {
+        "seal/coevolution/weights.py": "import torch\n",
+        "seal/client.py": "import httpx\nfrom seal import train\n",
+        "env_service/app.py": "def f():\n    import bfcl_eval.utils\n",
+        "env_service/environments/bfcl/tasks.py": "import bfcl_eval\nfrom seal.client import x\n",
+        "launcher.py": "import seal.train.main\n",
+    }
+    for name, text in planted.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert sorted(violations(tmp_path)) == [
+        "env_service/app.py imports bfcl_eval.utils",
+        "env_service/environments/bfcl/tasks.py imports seal.client",
+        "launcher.py imports seal.train.main",
+        "seal/client.py imports seal.train",
+        "seal/coevolution/weights.py imports torch",
+    ]
