@@ -75,7 +75,7 @@ def _run(console: Console, recipe: Any, args: argparse.Namespace) -> None:
             service = run.start_service(recipe, family)
         else:
             run.check_service(recipe)
-        policy_s = run.prepare_policy(recipe, family)
+        policy_s = run.prepare_policy(recipe)
         policy_there = time.monotonic()
         first_step: list[float] = []
         steps = recipe.trainer.total_training_steps

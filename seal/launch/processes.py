@@ -27,6 +27,8 @@ class Family:
 
     launch_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Value of the mark; unique to this run."""
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    """What `start` has started."""
     peak_bytes: int = 0
     """Largest proportional memory (PSS) of the whole family that `sample_memory` has seen."""
 
@@ -36,7 +38,7 @@ class Family:
         """Start a process in a session of its own, its output going to `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            return subprocess.Popen(
+            child = subprocess.Popen(
                 command,
                 cwd=cwd,
                 env={**os.environ, **environment, _MARK: self.launch_id},
@@ -45,6 +47,8 @@ class Family:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.children.append(child)
+        return child
 
     def members(self) -> list[psutil.Process]:
         """Live processes that carry the mark."""
@@ -76,6 +80,8 @@ class Family:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, timeout=1.0)
+        for child in self.children:
+            child.wait()
 
 
 def tail(path: Path, lines: int = 15) -> str:

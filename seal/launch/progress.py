@@ -41,9 +41,14 @@ def label_shares(labels: dict[str, dict[str, int]], top: int = 4) -> str:
 
 
 class RunProgress:
-    """Shows a run on a terminal; on anything else it prints one line a round."""
+    """Shows a run on a terminal; on anything else it prints one line a round.
 
-    def __init__(self, console: Console, total_steps: int) -> None:
+    Args:
+        console: Where to.
+        total_steps: Training steps of the run; None where verl works them out from the epochs.
+    """
+
+    def __init__(self, console: Console, total_steps: int | None) -> None:
         self._console = console
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -56,7 +61,7 @@ class RunProgress:
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task(PHASES["start"], total=total_steps)
-        self._total = total_steps
+        self._of = f"/{total_steps}" if total_steps else ""
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -82,7 +87,7 @@ class RunProgress:
         metrics = line["metrics"]
         self._progress.update(self._task, completed=line["step"])
         self._console.print(
-            f"step {line['step']:>3}/{self._total}  pass {metrics['seal/pass_rate']:.0%}  "
+            f"step {line['step']:>3}{self._of}  pass {metrics['seal/pass_rate']:.0%}  "
             f"mixed groups {metrics['seal/mixed_group_share']:.0%}  "
             f"weight {metrics['seal/weight/mean']:.2f}  "
             f"interface v{line['interface']['version']}  {label_shares(line['labels'])}",

@@ -102,7 +102,7 @@ def check_inputs(recipe: DictConfig) -> None:
         )
 
 
-def prepare_policy(recipe: DictConfig, family: Family) -> float:
+def prepare_policy(recipe: DictConfig) -> float:
     """Build the policy if the recipe says how and it is not there; returns the seconds it took.
 
     Raises:
@@ -120,16 +120,10 @@ def prepare_policy(recipe: DictConfig, family: Family) -> float:
         raise RunError(f"actor_rollout_ref.model.path={path} does not exist")
     started = time.monotonic()
     command = shlex.split(recipe.launcher.build_policy)
-    log = log_folder(recipe) / "policy.log"
-    with_output = subprocess.Popen([sys.executable, *command], cwd=ROOT)
-    try:
-        failed = with_output.wait() != 0
-    except BaseException:
-        with_output.terminate()
-        with_output.wait()
-        raise
-    if failed or not (ROOT / path / "config.json").is_file():
-        raise RunError(f"building the policy failed: {' '.join(command)} (log: {log})")
+    # In the foreground: it shows its own progress, and Ctrl-C reaches it.
+    built = subprocess.run([sys.executable, *command], cwd=ROOT, check=False)
+    if built.returncode != 0 or not (ROOT / path / "config.json").is_file():
+        raise RunError(f"building the policy failed: {' '.join(command)}")
     return time.monotonic() - started
 
 

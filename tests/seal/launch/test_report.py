@@ -1,0 +1,71 @@
+import io
+import json
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from seal.launch import report
+from seal.launch.run import Finished
+
+
+def rollout(suite: str, category: str, score: float, labels: str) -> str:
+    line = {"suite": suite, "category": category, "score": score, "labels": labels}
+    return json.dumps(line) + "\n"
+
+
+def test_a_validation_log_is_split_by_suite_and_category(tmp_path: Path) -> None:
+    log = tmp_path / "0.jsonl"
+    log.write_text(
+        rollout("fixed", "multi_turn_base", 1.0, "pass,pass")
+        + rollout("fixed", "multi_turn_base", 0.0, "pass,state_mismatch")
+        + rollout("benchmark", "multi_turn_miss_func", 0.0, "")
+    )
+    suites = report.read_validation(log)
+    assert suites["fixed"].rate() == 0.5
+    assert suites["fixed"].labels == {"pass": 3, "state_mismatch": 1}
+    assert suites["benchmark"].count("multi_turn_miss_func") == 1
+    assert not suites["benchmark"].labels
+
+
+def test_first_and_last_go_by_step_not_by_name(tmp_path: Path) -> None:
+    assert report.first_and_last(tmp_path) is None
+    for step in (9, 10, 0):
+        (tmp_path / f"{step}.jsonl").touch()
+    assert [log.stem for log in report.first_and_last(tmp_path) or ()] == ["0", "10"]
+
+
+def test_the_report_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    for step, score, label in ((0, 0.0, "missing_tool_call"), (20, 1.0, "pass")):
+        line = rollout("fixed", "multi_turn_base", score, label)
+        (tmp_path / "val" / f"{step}.jsonl").write_text(line)
+    (tmp_path / "loop").mkdir()
+    guideline = "guideline:missing_tool_call"
+    for step, active in ((1, [guideline]), (2, [])):
+        text = f"{guideline}: Call a tool." if active else ""
+        interface = {"version": step, "content_hash": str(active), "active": active, "text": text}
+        with (tmp_path / "loop/rounds.jsonl").open("a") as file:
+            file.write(json.dumps({"time": step * 10.0, "step": step, "interface": interface}))
+            file.write("\n")
+    recipe = OmegaConf.create(
+        {
+            "trainer": {
+                "validation_data_dir": str(tmp_path / "val"),
+                "experiment_name": "quickstart",
+            },
+            "seal": {"loop_dir": str(tmp_path / "loop")},
+        }
+    )
+    out = io.StringIO()
+    finished = Finished(
+        wall_s=500.0, policy_s=170.0, first_step_s=90.0, service_cpu_s=5.0, peak_bytes=8 * 1024**3
+    )
+    report.print_report(Console(file=out, width=120), recipe, finished)
+    text = out.getvalue()
+    assert "+100.0" in text
+    assert "100.0% -> 0.0%" in text  # missing_tool_call
+    assert "after step 2: nothing (the original benchmark)" in text
+    assert "-guideline:missing_tool_call: Call a tool." in text
+    assert "1.0% of the wall time" in text
+    assert "8.0 GiB" in text

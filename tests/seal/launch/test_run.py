@@ -1,0 +1,134 @@
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from seal.launch import run
+from seal.launch.processes import Family
+from seal.launch.recipe import load_recipe
+
+EXP = Path(__file__).resolve().parents[3] / "exp"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DictConfig:
+    """The quickstart, in a project folder of its own."""
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    return load_recipe(EXP / "quickstart.yaml", ["seal.loop_dir=experiments/quickstart/loop"])
+
+
+def test_missing_data_files_are_named_with_what_makes_them(recipe: DictConfig) -> None:
+    with pytest.raises(run.RunError, match=r"data/quickstart_train\.parquet.*prepare_bfcl\.py"):
+        run.check_inputs(recipe)
+
+
+def test_a_nearly_full_disk_is_refused(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("train", "eval"):
+        (tmp_path / f"data/quickstart_{name}.parquet").touch()
+    run.check_inputs(recipe)
+    monkeypatch.setattr(run, "FREE_DISK_BYTES", 2**62)
+    with pytest.raises(run.RunError, match="GiB free"):
+        run.check_inputs(recipe)
+
+
+def test_a_model_path_that_leads_nowhere(recipe: DictConfig, tmp_path: Path) -> None:
+    recipe.launcher.build_policy = None
+    with pytest.raises(run.RunError, match="experiments/tiny_policy does not exist"):
+        run.prepare_policy(recipe)
+    (tmp_path / "experiments/tiny_policy").mkdir(parents=True)
+    with pytest.raises(run.RunError, match="without config.json"):
+        run.prepare_policy(recipe)
+
+
+def test_a_policy_that_cannot_be_built(recipe: DictConfig, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise SystemExit(3)\n")
+    recipe.launcher.build_policy = "broken.py"
+    with pytest.raises(run.RunError, match=r"building the policy failed: broken\.py"):
+        run.prepare_policy(recipe)
+
+
+def test_a_port_in_use_is_said_with_the_way_out(
+    recipe: DictConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "SERVICE_PYTHON", Path(sys.executable))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        recipe.env_service.env_url = f"http://127.0.0.1:{port}"
+        with pytest.raises(run.RunError, match=r"cannot use .*env_service\.env_url="):
+            run.start_service(recipe, Family())
+
+
+def test_earlier_outputs_are_set_aside_and_never_lost(recipe: DictConfig, tmp_path: Path) -> None:
+    folder = tmp_path / "experiments/quickstart"
+    for content in ("first", "second"):
+        (folder / "loop").mkdir(parents=True)
+        (folder / "loop/rounds.jsonl").write_text(content)
+        run.set_earlier_outputs_aside(recipe)
+        assert not folder.exists()
+    kept = [tmp_path / f"experiments/quickstart.{n}/loop/rounds.jsonl" for n in (1, 2)]
+    assert [path.read_text() for path in kept] == ["first", "second"]
+
+
+def test_outputs_stay_where_a_run_is_resumed(recipe: DictConfig, tmp_path: Path) -> None:
+    (tmp_path / "experiments/quickstart").mkdir(parents=True)
+    recipe.trainer.resume_mode = "auto"
+    run.set_earlier_outputs_aside(recipe)
+    assert (tmp_path / "experiments/quickstart").exists()
+
+
+TRAINERS = {
+    "fails": "raise ValueError('no such layer')",
+    "hangs": "import time; time.sleep(600)",
+    "ends": "pass",
+}
+
+
+def train(recipe: DictConfig, tmp_path: Path, what: str, service: str | None = None) -> None:
+    """Run `run.train` with a stand-in for seal.train.main and, maybe, for the service."""
+    package = tmp_path / "seal/train"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    # The training process runs in the project's folder and finds its modules there.
+    (package / "main.py").write_text(TRAINERS[what])
+    recipe.launcher.environment = {}
+    family = Family()
+    ended: subprocess.Popen[bytes] | None = None
+    if service is not None:
+        ended = family.start(
+            [sys.executable, "-c", service], tmp_path / "service.log", {}, tmp_path
+        )
+    watch = run.Watch(lambda line: None, lambda line: None)
+    try:
+        run.train(recipe, tmp_path / "config.yaml", family, ended, watch)
+    finally:
+        family.end()
+        assert family.members() == []
+
+
+def test_a_training_process_that_ends_well(recipe: DictConfig, tmp_path: Path) -> None:
+    train(recipe, tmp_path, "ends")
+
+
+def test_the_reason_of_a_failure_is_its_exception(recipe: DictConfig, tmp_path: Path) -> None:
+    with pytest.raises(run.RunError, match="training failed: ValueError: no such layer"):
+        train(recipe, tmp_path, "fails")
+
+
+def test_a_phase_that_never_ends_is_ended(recipe: DictConfig, tmp_path: Path) -> None:
+    recipe.launcher.stall_timeout_s = 1
+    with pytest.raises(run.RunError, match="nothing happened for 1 s in the phase 'start'"):
+        train(recipe, tmp_path, "hangs")
+
+
+def test_a_service_that_dies_ends_the_run(recipe: DictConfig, tmp_path: Path) -> None:
+    with pytest.raises(run.RunError, match=r"service ended during the run \(exit code 7\)"):
+        train(recipe, tmp_path, "hangs", service="raise SystemExit(7)")
