@@ -30,7 +30,7 @@ class Family:
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """What `start` has started."""
     peak_bytes: int = 0
-    """Largest proportional memory (PSS) of the whole family that `sample_memory` has seen."""
+    """Largest private memory of the whole family that `sample_memory` has seen."""
 
     def start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str], cwd: Path
@@ -60,11 +60,16 @@ class Family:
         return found
 
     def sample_memory(self) -> None:
-        """Note the family's memory if it is the largest so far."""
+        """Note the family's private memory (resident less shared) if it is the largest so far.
+
+        Proportional memory (PSS) would count what is shared once, too, but to read it the kernel
+        walks every page: seconds of a core for a run of some gigabytes.
+        """
         total = 0
         for process in self.members():
             with contextlib.suppress(psutil.Error, OSError):
-                total += process.memory_full_info().pss
+                memory = process.memory_info()
+                total += memory.rss - memory.shared
         self.peak_bytes = max(self.peak_bytes, total)
 
     def end(self, patience_s: float = 5.0) -> None:

@@ -159,7 +159,7 @@ def _cost(console: Console, finished: Finished, rounds: list[dict[str, Any]]) ->
     if len(rounds) > 1:
         seconds = (rounds[-1]["time"] - rounds[0]["time"]) / (len(rounds) - 1)
         console.print(f"  {seconds:.1f} s a training step")
-    console.print(f"  peak memory {finished.peak_bytes / 1024**3:.1f} GiB (PSS of all processes)")
+    console.print(f"  peak memory {finished.peak_bytes / 1024**3:.1f} GiB (private, all processes)")
     if finished.service_cpu_s is not None:
         share = finished.service_cpu_s / finished.wall_s
         console.print(

@@ -6,6 +6,7 @@ to do and where the log is. The training itself happens in a process of its own
 """
 
 import asyncio
+import re
 import shlex
 import shutil
 import socket
@@ -29,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
 SERVICE_START_S = 60.0
 FREE_DISK_BYTES = 2 * 1024**3
+# What Ray puts before a line that a worker printed: colour, class, process id.
+_RAY_PREFIX = re.compile(r"^(\x1b\[\d+m)?\([^)]*pid=\d+[^)]*\)(\x1b\[\d+m)? ?")
 
 
 class RunError(Exception):
@@ -48,7 +51,7 @@ class Finished:
     service_cpu_s: float | None
     """Processor time of the service; None where the launcher did not start it."""
     peak_bytes: int
-    """Largest proportional memory (PSS) of all processes of the run together."""
+    """Largest private memory of all processes of the run together."""
 
 
 @dataclass
@@ -252,7 +255,7 @@ def _reason(log: Path) -> str:
     """The last exception a training log names, without the traceback around it."""
     lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
     for line in reversed(lines):
-        text = line.split(") ", 1)[-1].strip()
+        text = _RAY_PREFIX.sub("", line).strip()
         name = text.split(":", 1)[0]
         if name.endswith(("Error", "Fault", "Exception", "Interrupt")) and " " not in name:
             return text

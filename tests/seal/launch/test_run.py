@@ -85,7 +85,11 @@ def test_outputs_stay_where_a_run_is_resumed(recipe: DictConfig, tmp_path: Path)
 
 
 TRAINERS = {
-    "fails": "raise ValueError('no such layer')",
+    "fails": "raise ValueError('no such layer (17) here')",
+    "fails_in_ray": (
+        "print('\\x1b[36m(Runner pid=7)\\x1b[0m seal.client.EnvironmentFault: 3 lost')\n"
+        "raise SystemExit(1)"
+    ),
     "hangs": "import time; time.sleep(600)",
     "ends": "pass",
 }
@@ -119,8 +123,15 @@ def test_a_training_process_that_ends_well(recipe: DictConfig, tmp_path: Path) -
 
 
 def test_the_reason_of_a_failure_is_its_exception(recipe: DictConfig, tmp_path: Path) -> None:
-    with pytest.raises(run.RunError, match="training failed: ValueError: no such layer"):
+    with pytest.raises(run.RunError, match=r"failed: ValueError: no such layer \(17\) here"):
         train(recipe, tmp_path, "fails")
+
+
+def test_the_reason_is_found_behind_what_ray_puts_before_a_line(
+    recipe: DictConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(run.RunError, match=r"failed: seal\.client\.EnvironmentFault: 3 lost"):
+        train(recipe, tmp_path, "fails_in_ray")
 
 
 def test_a_phase_that_never_ends_is_ended(recipe: DictConfig, tmp_path: Path) -> None:
