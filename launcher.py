@@ -67,8 +67,6 @@ def _run(console: Console, recipe: Any, args: argparse.Namespace) -> None:
     family = Family()
     try:
         run.check_inputs(recipe)
-        run.set_earlier_outputs_aside(recipe)
-        config = run.record_run(recipe, args.overrides)
         service = None
         if args.with_bfcl:
             console.print(f"starting the environment service at {recipe.env_service.env_url}")
@@ -76,6 +74,9 @@ def _run(console: Console, recipe: Any, args: argparse.Namespace) -> None:
         else:
             run.check_service(recipe)
         policy_s = run.prepare_policy(recipe)
+        # Only now that the run can start: another one may be using the folders.
+        run.set_earlier_outputs_aside(recipe)
+        config = run.record_run(recipe, args.overrides, family.launch_id)
         policy_there = time.monotonic()
         first_step: list[float] = []
         steps = recipe.trainer.total_training_steps

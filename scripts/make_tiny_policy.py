@@ -196,11 +196,11 @@ def build(out: Path, args: argparse.Namespace) -> None:
     model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=VOCABULARY,
-            hidden_size=256,
-            intermediate_size=768,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=2,
+            hidden_size=192,
+            intermediate_size=512,
+            num_hidden_layers=3,
+            num_attention_heads=3,
+            num_key_value_heads=1,
             head_dim=64,
             max_position_embeddings=4096,
             tie_word_embeddings=True,
@@ -246,7 +246,7 @@ def main() -> None:
         help="JSON list of the training tasks to demonstrate",
     )
     parser.add_argument("--dialogues", type=int, default=48, help="demonstrations a task")
-    parser.add_argument("--epochs", type=int, default=3, help="passes over the demonstrations")
+    parser.add_argument("--epochs", type=int, default=2, help="passes over the demonstrations")
     parser.add_argument("--learning-rate", type=float, default=3e-3, help="peak learning rate")
     parser.add_argument("--max-tokens", type=int, default=1536, help="longest demonstration used")
     parser.add_argument("--seed", type=int, default=1, help="seed of demonstrations and weights")

@@ -90,8 +90,18 @@ def split(tasks: list[Task], seed: int) -> tuple[list[Task], list[Task]]:
     )
 
 
-def row(task: Task, index: int, *, mode: str, suite: str, temperature: float) -> dict[str, Any]:
-    """A task as verl reads it; temperature is that of this row's rollouts in validation."""
+def row(
+    task: Task, index: int, *, mode: str, suite: str, temperature: float | None = None
+) -> dict[str, Any]:
+    """A task as verl reads it.
+
+    Args:
+        task: The task.
+        index: Number of the row.
+        mode: "train" (through the learning interface) or "eval".
+        suite: Which summary the row belongs to.
+        temperature: Sampling temperature of this row; None: the recipe's.
+    """
     return {
         "data_source": f"{suite}/{task.category}",
         # verl wants a prompt; tasks that open with an empty turn have no message to show.
@@ -112,18 +122,12 @@ def row(task: Task, index: int, *, mode: str, suite: str, temperature: float) ->
 
 def training_rows(tasks: list[Task]) -> list[dict[str, Any]]:
     """Rows of tasks to train on, seen through the learning interface."""
-    return [
-        row(task, index, mode="train", suite="train", temperature=1.0)
-        for index, task in enumerate(tasks)
-    ]
+    return [row(task, index, mode="train", suite="train") for index, task in enumerate(tasks)]
 
 
 def benchmark_rows(tasks: list[Task]) -> list[dict[str, Any]]:
-    """Rows of tasks to evaluate on: the untouched benchmark at temperature 0."""
-    return [
-        row(task, index, mode="eval", suite="benchmark", temperature=0.0)
-        for index, task in enumerate(tasks)
-    ]
+    """Rows of tasks to evaluate on: the untouched benchmark, at the recipe's temperature."""
+    return [row(task, index, mode="eval", suite="benchmark") for index, task in enumerate(tasks)]
 
 
 def quickstart_evaluation(shortest: list[Task], evaluation: list[Task]) -> list[dict[str, Any]]:

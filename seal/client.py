@@ -83,9 +83,15 @@ class EnvironmentClient:
         """Check that the service is healthy and speaks this protocol.
 
         Raises:
-            EnvironmentFault: No answer, not healthy, or another protocol version.
+            EnvironmentFault: No answer, not healthy, without our environment, or another protocol
+                version.
         """
         data = await self._request("GET", "/healthz")
+        if self._env_type not in data.get("environments", ()):
+            raise EnvironmentFault(
+                f"the service at {self._url} does not serve {self._env_type!r}, it serves "
+                f"{data.get('environments')} (env_service.env_type)"
+            )
         theirs = data.get("protocol_version")
         if theirs != PROTOCOL_VERSION:
             raise EnvironmentFault(

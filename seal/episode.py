@@ -2,15 +2,16 @@
 
 What enters: a client, a task, and `generate`, the policy as a function. What leaves: an `Episode`
 with the reward, the labels and the whole dialogue. Who calls it: the trainer's agent loop (with
-vLLM behind `generate`) and scripts. Tokens are not its business.
+vLLM behind `generate`). Tokens are not its business.
 """
 
+import contextlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from seal.client import EnvironmentClient
+from seal.client import EnvironmentClient, EnvironmentFault
 from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis
 
 Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | None]]
@@ -74,22 +75,26 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
     waited = time.perf_counter() - started
     messages = list(created.state)
     steps, terminated, truncated = 0, False, False
-    while not terminated:
-        text = await generate(messages, created.tools)
-        if text is None:
-            truncated = True
-            break
-        answer: Message = {"role": "assistant", "content": text}
+    try:
+        while not terminated:
+            text = await generate(messages, created.tools)
+            if text is None:
+                truncated = True
+                break
+            answer: Message = {"role": "assistant", "content": text}
+            started = time.perf_counter()
+            reply = await client.step(instance_id, steps, answer)
+            waited += time.perf_counter() - started
+            steps += 1
+            messages += [answer, *reply.state]
+            terminated, truncated = reply.terminated, reply.truncated
         started = time.perf_counter()
-        reply = await client.step(instance_id, steps, answer)
+        verdict = await client.evaluate(instance_id)
         waited += time.perf_counter() - started
-        steps += 1
-        messages += [answer, *reply.state]
-        terminated, truncated = reply.terminated, reply.truncated
-    started = time.perf_counter()
-    verdict = await client.evaluate(instance_id)
-    await client.release(instance_id)
-    waited += time.perf_counter() - started
+    finally:
+        # A rollout that failed must not stay in the service; that it failed is what to report.
+        with contextlib.suppress(EnvironmentFault):
+            await client.release(instance_id)
     return Episode(
         reward=verdict.accuracy,
         turns=verdict.turns,

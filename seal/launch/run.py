@@ -62,8 +62,13 @@ class Watch:
     on_round: Callable[[dict[str, Any]], None]
 
 
-def record_run(recipe: DictConfig, overrides: list[str]) -> Path:
-    """Write the resolved configuration to `launcher_record/<name>/` and return its path."""
+def record_run(recipe: DictConfig, overrides: list[str], launch_id: str) -> Path:
+    """Write the resolved configuration to `launcher_record/<name>/` and return its path.
+
+    The run's id gets the launch's: a service that outlives a run must not take the next one of
+    the same name for it.
+    """
+    recipe.seal.run_id = f"{recipe.seal.run_id}-{launch_id[:8]}"
     folder = log_folder(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "overrides.txt").write_text("\n".join(overrides) + "\n", "utf-8")
@@ -76,7 +81,8 @@ def set_earlier_outputs_aside(recipe: DictConfig) -> None:
     """Move the outputs of an earlier run of the same name away, unless this one resumes it."""
     if recipe.trainer.resume_mode != "disable":
         return
-    for folder in (Path(recipe.seal.loop_dir).parent, Path(recipe.trainer.validation_data_dir)):
+    name = recipe.trainer.experiment_name
+    for folder in (Path("experiments") / name, Path("experiments/tech_synthetic") / name):
         old = ROOT / folder
         if old.exists():
             number = 1
@@ -89,8 +95,14 @@ def check_inputs(recipe: DictConfig) -> None:
     """Refuse to start what cannot work.
 
     Raises:
-        RunError: A data file is missing, or the disk is nearly full.
+        RunError: The name is no folder's name, a data file is missing, or the disk is nearly full.
     """
+    name = str(recipe.trainer.experiment_name)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise RunError(
+            f"trainer.experiment_name={name!r} names folders: use letters, digits, '.', '_' and "
+            "'-', a letter or digit first, at most 100"
+        )
     for key in ("train_files", "val_files"):
         if not (ROOT / recipe.data[key]).is_file():
             raise RunError(

@@ -57,7 +57,7 @@ class SealAgentLoop(AgentLoopBase):
         task = Task(
             task_id=row["task_id"],
             mode=row["mode"],
-            run_id=self.config.trainer.experiment_name,
+            run_id=self.config.seal.run_id,
             tool_format=settings.tool_format,
         )
         params = dict(sampling_params)
@@ -89,6 +89,12 @@ class SealAgentLoop(AgentLoopBase):
         messages = list(messages)
         if not stream.seen:
             stream.ids = await self.ct_build_initial_tokens(messages, tools=list(tools))
+            if len(stream.ids) >= self.rollout_config.prompt_length:
+                # verl cuts a longer prompt from the left: the interface and tool docs would go.
+                raise ValueError(
+                    f"the prompt of a rollout fills data.max_prompt_length="
+                    f"{self.rollout_config.prompt_length} tokens; raise it, or leave the task out"
+                )
         else:
             # Tool docs stand in the prompt already; the delta renders the same without them.
             merged, stream.mask, stream.logprobs = await self.ct_merge_context_msg(

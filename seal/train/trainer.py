@@ -55,6 +55,7 @@ class SealTrainer(PPOTrainerSync):
         self._window: list[FailureProfile] = []
         self._window_rounds: int = settings.profile.window_rounds
         self._round_record: dict[str, Any] = {}
+        self._shown = InterfaceReply(version=0, content_hash="", active=(), text="")
         self._loop_log = LoopLog(Path(settings.loop_dir))
 
     # ---- reweighting -------------------------------------------------------------------
@@ -129,10 +130,16 @@ class SealTrainer(PPOTrainerSync):
         profile = self._window[0]
         for later in self._window[1:]:
             profile = merge(profile, later)
-        interface = asyncio.run(self._send_profile(profile))
+        evolved = asyncio.run(self._send_profile(profile))
         self._loop_log.round(
-            {**self._round_record, "profile": profile.to_json(), "interface": asdict(interface)}
+            {
+                **self._round_record,
+                "interface_shown": asdict(self._shown),
+                "profile": profile.to_json(),
+                "interface": asdict(evolved),
+            }
         )
+        self._shown = evolved
         self._loop_log.phase("weight_transfer", self.global_steps)
         super().on_step_end()
         self._loop_log.phase("step_end", self.global_steps)
@@ -141,7 +148,7 @@ class SealTrainer(PPOTrainerSync):
         settings = self.config.env_service
         async with EnvironmentClient(settings.env_url, settings.env_type) as client:
             return await client.put_profile(
-                self.config.trainer.experiment_name,
+                self.config.seal.run_id,
                 profile.to_json(),
                 asdict(self._interface_config),
             )

@@ -36,7 +36,7 @@ def test_rows_say_which_mode_and_hold_no_reference(made: Path) -> None:
     train, val = (pd.read_parquet(made / f"bfcl_{n}.parquet") for n in ("train", "eval_400"))
     assert {info["mode"] for info in train["extra_info"]} == {"train"}
     assert {info["mode"] for info in val["extra_info"]} == {"eval"}
-    assert {info["temperature"] for info in val["extra_info"]} == {0.0}
+    assert {info["temperature"] for frame in (train, val) for info in frame["extra_info"]} == {None}
     assert {row["ground_truth"] for row in train["reward_model"]} == {""}
 
 

@@ -8,6 +8,8 @@ import pytest
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.wire import PROTOCOL_VERSION
 
+HEALTHY = {"protocol_version": PROTOCOL_VERSION, "environments": ["toy"]}
+
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
@@ -27,12 +29,12 @@ def reply(data: Any) -> httpx.Response:
 
 
 def test_a_healthy_service_of_our_protocol_is_accepted() -> None:
-    health_of(lambda request: reply({"protocol_version": PROTOCOL_VERSION}))
+    health_of(lambda request: reply(HEALTHY))
 
 
 def test_another_protocol_version_is_refused_with_both_numbers() -> None:
     with pytest.raises(EnvironmentFault, match=f"version 999.*client {PROTOCOL_VERSION}"):
-        health_of(lambda request: reply({"protocol_version": 999}))
+        health_of(lambda request: reply({**HEALTHY, "protocol_version": 999}))
 
 
 def test_a_service_that_is_not_there_is_a_fault_that_names_it() -> None:
@@ -50,7 +52,7 @@ def test_a_request_without_an_answer_is_sent_again() -> None:
         seen.append(request.url.path)
         if len(seen) == 1:
             raise httpx.ReadError("connection lost", request=request)
-        return reply({"protocol_version": PROTOCOL_VERSION})
+        return reply(HEALTHY)
 
     health_of(second_time_lucky)
     assert seen == ["/healthz", "/healthz"]
@@ -72,3 +74,8 @@ def test_an_error_answer_is_a_fault_with_its_code_and_is_not_repeated() -> None:
 def test_an_answer_that_is_no_json_is_a_fault() -> None:
     with pytest.raises(EnvironmentFault, match="502"):
         health_of(lambda request: httpx.Response(502, text="<html>bad gateway</html>"))
+
+
+def test_a_service_without_our_environment_is_refused() -> None:
+    with pytest.raises(EnvironmentFault, match=r"does not serve 'toy', it serves \['bfcl'\]"):
+        health_of(lambda request: reply({**HEALTHY, "environments": ["bfcl"]}))

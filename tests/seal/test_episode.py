@@ -106,5 +106,8 @@ def test_a_policy_out_of_tokens_ends_the_episode_as_truncated_and_is_still_judge
 
 @pytest.mark.parametrize("path", ["/create", "/step", "/evaluate"])
 def test_a_service_failure_is_a_fault_and_no_episode(path: str) -> None:
+    service = ScriptedService(fail_on=path)
     with pytest.raises(EnvironmentFault, match="it broke"):
-        play(ScriptedService(fail_on=path), ["a call", "Done."])
+        play(service, ["a call", "Done."])
+    # What was created is released, so that failures do not fill the service.
+    assert ("/release" in [p for p, _ in service.requests]) == (path != "/create")
