@@ -25,10 +25,15 @@ A second run takes seconds. An interrupted run can be repeated.
 TEXT
 }
 
+named=${PYTHON:-not set}
+# A relative PYTHON= is relative to where the user typed it.
+[ -z "${PYTHON:-}" ] || PYTHON=$(command -v "$PYTHON") || PYTHON=none
+case ${PYTHON:-} in [!/]*) [ "$PYTHON" = none ] || PYTHON=$PWD/$PYTHON ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$PWD
-# What an activated environment exports must not leak into the new ones.
-unset PYTHONPATH PYTHONHOME
+# What an activated environment or a pip configuration exports must not leak into the new ones.
+unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
+export PIP_USER=0
 
 say() { printf 'install: %s\n' "$*"; }
 fail() {
@@ -53,27 +58,34 @@ for argument in "$@"; do
             ;;
     esac
 done
+# What is installed stays what it is unless a flag says otherwise: a login node has no GPU.
+[ -n "$flavour" ] || flavour=$(cat .venv/flavour 2>/dev/null || true)
 if [ -z "$flavour" ]; then
-    if nvidia-smi --list-gpus 2>/dev/null | grep -q GPU; then flavour=cuda; else flavour=cpu; fi
+    gpus=$(nvidia-smi --list-gpus 2>/dev/null || true)
+    case $gpus in *GPU*) flavour=cuda ;; *) flavour=cpu ;; esac
 fi
 
 find_python() {
     local candidate
-    for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3; do
+    # A named interpreter is the only candidate: a typo must not choose another one silently.
+    if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3.11 python3; fi
+    for candidate in "$@"; do
         command -v "$candidate" >/dev/null 2>&1 || continue
         if "$candidate" -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
             command -v "$candidate"
             return
         fi
-        if [ -n "${PYTHON:-}" ]; then break; fi
     done
     return 1
 }
-python=$(find_python) || fail "needs Python 3.11 with its venv module, found none (PYTHON=${PYTHON:-not set});" \
+python=$(find_python) || fail "needs Python 3.11 with its venv module, found none (PYTHON=$named);" \
     "install it and name it: PYTHON=/path/to/python3.11 bash install.sh"
 
-# stamp FILE...: changes when the named files, the interpreter or the flavour do.
+# stamp FILE...: changes when the named files, the flavour or the project's place do.
 stamp() { { printf '%s %s\n' "$flavour" "$root"; cat "$@"; } | sha256sum | cut -d' ' -f1; }
+
+# works VENV: its interpreter is there and is 3.11; it may have been a conda environment's.
+works() { "$1/bin/python" -c 'import sys, pip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
 
 need_disk() {
     local needed=$1 free
@@ -89,7 +101,8 @@ run_pip() {
         tail -n 5 "$log" >&2
         if grep -q 'No space left' "$log"; then fail "the disk is full; free some space and run it again"; fi
         if grep -qE 'NewConnectionError|Temporary failure|ConnectTimeout|ReadTimeout|from versions: none' "$log"; then
-            fail "pip could not reach its package index; check the network and run it again (log: $log)"
+            fail "pip could not reach its package index, or it has no such package for this machine;" \
+                "check the network and run it again (log: $log)"
         fi
         fail "pip failed; the last lines stand above, all of it in $log; run it again after mending the cause"
     fi
@@ -98,10 +111,11 @@ run_pip() {
 # make_venv VENV: a working, empty or half-filled environment of the right Python.
 make_venv() {
     local venv=$1
-    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    if ! works "$venv" || [ "$(cat "$venv/flavour" 2>/dev/null)" != "$flavour" ]; then
         rm -rf "$venv"
         "$python" -m venv "$venv" || fail "python -m venv failed for $venv; on Debian install python3.11-venv"
     fi
+    printf '%s\n' "$flavour" >"$venv/flavour"
     : >"$venv/install.log"
     # Makes the project importable from everywhere, without copying it.
     printf '%s\n' "$root" >"$(site_packages "$venv")/seal.pth"
@@ -132,7 +146,8 @@ install_trainer() {
         name_vllm
     else
         say ".venv 1/2: verl, vLLM, Ray with CUDA (several GB, minutes)"
-        run_pip .venv -r requirements/trainer-cuda.txt
+        # Without the lock pip was seen to try version after version of wandb and peft, to no end.
+        run_pip .venv -r requirements/trainer-cuda.txt -c requirements/trainer-cuda.lock
         say ".venv 2/2: flash-attn"
         run_pip .venv --no-build-isolation flash-attn==2.8.3
     fi
@@ -157,7 +172,7 @@ ensure() {
     local venv=$1 installer=$2 gib=$3 wanted
     shift 3
     wanted=$(stamp "$@")
-    if [ "$(cat "$venv/stamp" 2>/dev/null)" = "$wanted" ]; then
+    if works "$venv" && [ "$(cat "$venv/stamp" 2>/dev/null)" = "$wanted" ]; then
         say "$venv is up to date"
         return
     fi

@@ -1,4 +1,8 @@
-"""Run a recipe: python launcher.py --conf exp/SEAL.yaml [--with-bfcl] [-- key=value ...]."""
+"""Run a recipe: python launcher.py --conf exp/SEAL.yaml [--with-bfcl] [-- key=value ...].
+
+In: a recipe of exp/ and overrides. Out: a trained policy, logs, a table of what changed; the exit
+code tells success. The work is in `seal.launch`; this file is the command line.
+"""
 
 import argparse
 import signal
@@ -45,6 +49,7 @@ def main(argv: list[str]) -> int:
     """Run the command; the exit code tells success."""
     args = parse_arguments(argv)
     console = Console()
+    complaints = Console(stderr=True, soft_wrap=True, style="red")
     # Being terminated ends the run the way Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -54,10 +59,10 @@ def main(argv: list[str]) -> int:
             return 0
         _run(console, recipe, args)
     except (RecipeError, run.RunError, EnvironmentFault) as error:
-        console.print(f"launcher: {error}", style="red", markup=False, highlight=False)
+        complaints.print(f"launcher: {error}", markup=False, highlight=False)
         return 1
     except KeyboardInterrupt:
-        console.print("\nlauncher: interrupted; all processes of the run have ended")
+        complaints.print("\nlauncher: interrupted; all processes of the run have ended")
         return 130
     return 0
 
@@ -78,12 +83,12 @@ def _run(console: Console, recipe: Any, args: argparse.Namespace) -> None:
         run.set_earlier_outputs_aside(recipe)
         config = run.record_run(recipe, args.overrides, family.launch_id)
         policy_there = time.monotonic()
-        first_step: list[float] = []
+        step_ends: list[float] = []
         steps = recipe.trainer.total_training_steps
         with RunProgress(console, steps) as progress:
 
             def on_round(line: dict[str, Any]) -> None:
-                first_step.append(time.monotonic())
+                step_ends.append(time.monotonic())
                 progress.on_round(line)
 
             watch = run.Watch(progress.on_phase, on_round)
@@ -91,14 +96,15 @@ def _run(console: Console, recipe: Any, args: argparse.Namespace) -> None:
         finished = run.Finished(
             wall_s=time.monotonic() - started,
             policy_s=policy_s,
-            first_step_s=first_step[0] - policy_there if first_step else None,
+            first_step_s=step_ends[0] - policy_there if step_ends else None,
             service_cpu_s=run.service_cpu_s(service),
             peak_bytes=family.peak_bytes,
         )
         print_report(console, recipe, finished)
     finally:
         # A second Ctrl-C must not leave processes behind.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         family.end()
 
 

@@ -48,7 +48,7 @@ def create_app(environments: Mapping[str, Environment]) -> FastAPI:
     """
     for environment in environments.values():
         environment.self_check()
-    app = FastAPI(title="SEAL environment service", openapi_url=None)
+    app = FastAPI(title="SEAL environment service", redoc_url=None)
     runs = Runs()
     _add_error_replies(app)
     _add_episode_routes(app, environments, LiveEpisodes(), runs)
@@ -84,7 +84,7 @@ def _add_episode_routes(
             raise ServiceError(422, "unknown_task", str(error)) from error
         created = live.add(instance_id, task_id, options.mode, episode)
         logger.info(
-            "create %s task=%s mode=%s run=%s interface=%d",
+            "create %r task=%s mode=%s run=%r interface=%d",
             instance_id,
             task_id,
             options.mode,
@@ -132,7 +132,7 @@ def _add_episode_routes(
     async def release(body: InstanceRequest) -> JSONResponse:
         instance_id = _required("instance_id", body.instance_id)
         released = live.release(instance_id)
-        logger.info("release %s released=%s", instance_id, released)
+        logger.info("release %r released=%s", instance_id, released)
         return _data({"released": released})
 
     @app.post("/get_env_profile")
@@ -149,7 +149,7 @@ def _add_run_routes(app: FastAPI, runs: Runs) -> None:
         profile, config = failure_profile(body.profile), interface_config(body.config)
         interface = runs.update(run_id, profile, config)
         active = ", ".join(interface.active()) or "nothing"
-        logger.info("run %s interface=%d active: %s", run_id, interface.version, active)
+        logger.info("run %r interface=%d active: %s", run_id, interface.version, active)
         return _data(_interface_data(interface))
 
     @app.get("/runs/{run_id}/interface")
@@ -173,7 +173,9 @@ def _add_error_replies(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def no_such_route(request: Request, error: HTTPException) -> JSONResponse:
         message = f"{request.method} {request.url.path}: {error.detail}"
-        return _error(error.status_code, "no_such_route", message)
+        # Starlette answers 400 for a body that it cannot read at all.
+        code = "invalid_request" if error.status_code == 400 else "no_such_route"
+        return _error(error.status_code, code, message)
 
     @app.exception_handler(Exception)
     async def internal_error(_: Request, error: Exception) -> JSONResponse:

@@ -93,6 +93,11 @@ def failure_profile(values: Mapping[str, Any]) -> FailureProfile:
         ServiceError: 422, naming the field that is wrong.
     """
     try:
-        return FailureProfile.from_json(dict(values))
+        profile = FailureProfile.from_json(dict(values))
     except ValueError as error:
         raise ServiceError(422, "invalid_request", f"profile: {error}") from error
+    if profile.version < 1:
+        raise ServiceError(
+            422, "invalid_request", "profile.version: 0 is the original benchmark, expected >= 1"
+        )
+    return profile

@@ -43,8 +43,9 @@ def read_logs(folder: Path, categories: dict[str, str] | None) -> pd.DataFrame:
     for log in logs:
         if not log.stem.isdigit():
             raise BadLog(f"{log} is not named after a step; expected e.g. 10.jsonl")
-        lines = log.read_text("utf-8").splitlines()
-        if not lines:
+        # Not splitlines: a dialogue may hold characters that it takes for line ends.
+        lines = log.read_text("utf-8").rstrip("\n").split("\n")
+        if lines == [""]:
             raise BadLog(f"{log} is empty: the validation of this step did not finish")
         for number, text in enumerate(lines, 1):
             line = _checked(f"{log}, line {number}", text, int(log.stem))
@@ -82,6 +83,8 @@ def _checked(where: str, text: str, step: int) -> dict[str, Any]:
     for key, kind in NEEDED.items():
         if not isinstance(line.get(key), kind):
             raise BadLog(f"{where}: no {key!r}; is this a validation log?")
+    if not 0 <= line["score"] <= 1:
+        raise BadLog(f"{where}: score {line['score']}, expected a number from 0 to 1")
     if line["step"] != step:
         raise BadLog(f"{where}: step {line['step']} in the log of step {step}")
     return line
@@ -106,8 +109,8 @@ def summarise(rollouts: pd.DataFrame) -> pd.DataFrame:
 def complaints(rollouts: pd.DataFrame, expected: set[str] | None) -> list[str]:
     """What makes the benchmark suite's figures less than they seem."""
     found = []
-    benchmark = rollouts[rollouts["suite"] == "benchmark"]
-    for step, group in benchmark.groupby("step"):
+    for step, every in rollouts.groupby("step"):
+        group = every[every["suite"] == "benchmark"]
         twice = group["task_id"][group["task_id"].duplicated()].unique()
         if len(twice):
             found.append(f"step {step}: {len(twice)} tasks appear twice, e.g. {twice[0]}")
@@ -154,7 +157,10 @@ def evaluation_tasks(parquet: Path) -> set[str]:
     if "extra_info" not in frame:
         raise BadLog(f"--parquet {parquet} has no column extra_info; is it an evaluation file?")
     infos = frame["extra_info"]
-    return {info["task_id"] for info in infos if info["suite"] == "benchmark"}
+    tasks = {info["task_id"] for info in infos if info["suite"] == "benchmark"}
+    if not tasks:
+        raise BadLog(f"--parquet {parquet} holds no task of suite benchmark; is it for training?")
+    return tasks
 
 
 def known_categories(path: Path) -> dict[str, str]:
@@ -165,8 +171,9 @@ def known_categories(path: Path) -> dict[str, str]:
     """
     if not path.is_file():
         raise BadLog(f"--bfcl-jsonl {path} does not exist; make it with scripts/prepare_bfcl.py")
-    lines = map(json.loads, path.read_text("utf-8").splitlines())
-    return {line["id"]: line["category"] for line in lines}
+    with path.open(encoding="utf-8") as lines:
+        tasks = [json.loads(line) for line in lines]
+    return {task["id"]: task["category"] for task in tasks}
 
 
 def main(argv: list[str]) -> int:

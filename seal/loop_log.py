@@ -1,18 +1,22 @@
 """What a run leaves behind of its loop, as JSON lines under `experiments/<name>/loop/`.
 
-`rounds.jsonl` has one line a training round (C_t, Omega_t, labels, weights); `phases.jsonl` has
-one line each time the trainer begins something, which is what the launcher's progress bar and
-watchdog read. Standard library only, so the launcher can read without importing torch.
+* `rounds.jsonl`, a line a training round: labels, C_t, the interface shown and the evolved one;
+* `rollouts.jsonl`, a line a rollout that was trained on: labels with their reasons, weight;
+* `phases.jsonl`, a line each time the trainer begins something, which the launcher's progress bar
+  and watchdog read.
+
+Standard library only, so the launcher can read without importing torch.
 """
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 ROUNDS = "rounds.jsonl"
 PHASES = "phases.jsonl"
+ROLLOUTS = "rollouts.jsonl"
 
 
 class LoopLog:
@@ -34,10 +38,15 @@ class LoopLog:
         """One finished training round."""
         self._append(ROUNDS, record)
 
-    def _append(self, name: str, record: dict[str, Any]) -> None:
-        line = json.dumps({"time": time.time(), **record}) + "\n"
+    def rollouts(self, records: Iterable[dict[str, Any]]) -> None:
+        """The rollouts of a round."""
+        self._append(ROLLOUTS, *records)
+
+    def _append(self, name: str, *records: dict[str, Any]) -> None:
+        now = time.time()
+        lines = "".join(json.dumps({"time": now, **record}) + "\n" for record in records)
         with (self._folder / name).open("a", encoding="utf-8") as file:
-            file.write(line)
+            file.write(lines)
 
 
 class LineReader:

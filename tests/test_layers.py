@@ -27,7 +27,7 @@ ROOMS = (
     Room(("seal/client.py", "seal/episode.py"), (*METHOD, *DIALOGUE, "httpx", "tenacity")),
     Room(
         ("seal/launch", "launcher.py"),
-        (*METHOD, *DIALOGUE, "seal.launch", "hydra", "omegaconf", "psutil", "rich"),
+        (*METHOD, *DIALOGUE, "seal.launch", "hydra", "omegaconf", "psutil", "rich", "yaml"),
     ),
     Room(("seal/train",), (*METHOD, *DIALOGUE, "seal.train", *TRAINER_STACK)),
     Room(

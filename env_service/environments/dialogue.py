@@ -215,7 +215,7 @@ class _Said:
 def _read(message: Message, tool_format: str, docs: Mapping[str, ToolDoc]) -> _Said:
     role = message.get("role")
     if role != "assistant":
-        raise BadMessage(f"a step takes one assistant message, got role {role!r}")
+        raise BadMessage(f"a step takes one assistant message, got role {str(role)[:40]!r}")
     tool_calls = message.get("tool_calls")
     if not tool_calls:
         content = message.get("content")

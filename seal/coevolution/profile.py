@@ -1,8 +1,8 @@
 """Labels of a round to the failure profile C_t (paper section 3.5, Algorithm 1, line 4).
 
 In: the labels and the reward of each trajectory that was trained on. Out: how often each label was
-seen, and how the trajectories that carry it fared. Made by the trainer, which saves it with the
-checkpoint and sends it to the environment service, where `interface` reads it.
+seen, and how the trajectories that carry it fared. Made by the trainer, which sends it to the
+environment service, where `interface` reads it.
 
 Turns are counted by turn; trajectories and rewards once for each distinct label a trajectory
 carries. Excluded labels, faults of the scorer, are not counted.
@@ -23,7 +23,6 @@ LabelStatistic(turns=2, trajectories=1, reward_sum=0.0)
 0.5
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,8 +65,12 @@ class LabelStatistic:
                 f"expected 1 <= trajectories <= turns, got trajectories={self.trajectories}, "
                 f"turns={self.turns}"
             )
-        if not math.isfinite(self.reward_sum):
-            raise ValueError(f"reward_sum must be finite, got {self.reward_sum}")
+        # Rounding may carry a sum of rewards just over the count.
+        if not -1e-6 <= self.reward_sum <= self.trajectories + 1e-6:
+            raise ValueError(
+                f"expected 0 <= reward_sum <= trajectories={self.trajectories}, "
+                f"got {self.reward_sum}"
+            )
 
     @property
     def mean_reward(self) -> float:
@@ -118,6 +121,9 @@ class FailureProfile:
         }
         return cls(version, by_label, by_category)
 
+
+_TOO_MANY = 2**53
+"""A count from here on would not survive JSON readers that know only doubles."""
 
 EMPTY = FailureProfile(0, {}, {})
 """The profile before the first round."""
@@ -203,8 +209,8 @@ def _object(data: object, path: str) -> Mapping[str, Any]:
 
 
 def _integer(value: object, path: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{path}: expected an integer >= 0, got {value!r:.60}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _TOO_MANY:
+        raise ValueError(f"{path}: expected an integer in [0, 2**53)")
     return value
 
 

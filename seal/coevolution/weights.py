@@ -77,9 +77,15 @@ def trajectory_weight(labels: Sequence[Label], config: WeightConfig) -> float:
     >>> round(trajectory_weight(turns, WeightConfig()), 4)
     1.1667
     """
+    if all(label in EXCLUDED for label in labels):
+        return 1.0
+    return min(max(mean_utility(labels, config), config.w_min), config.w_max)
+
+
+def mean_utility(labels: Sequence[Label], config: WeightConfig) -> float:
+    """The weight before it is clipped: sum_z p(z) * rho(z); 1.0 without a label that counts."""
     counted = [label for label in labels if label not in EXCLUDED]
     if not counted:
         return 1.0
     # The mean over turns is the sum over labels of p(z) * rho(z).
-    utility = math.fsum(config.utilities[label] for label in counted) / len(counted)
-    return min(max(utility, config.w_min), config.w_max)
+    return math.fsum(config.utilities[label] for label in counted) / len(counted)

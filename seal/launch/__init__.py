@@ -1,4 +1,4 @@
 """What `launcher.py` does: compose a recipe, start the processes, watch them, report.
 
-Standard library, rooms A and B, Hydra, psutil and rich; never torch or verl.
+Standard library, the client, Hydra, psutil and rich; never torch or verl, so it starts at once.
 """

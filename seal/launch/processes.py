@@ -22,7 +22,7 @@ _MARK = "SEAL_LAUNCH_ID"
 class Family:
     """All processes of one run.
 
-    Example: `family.start("service", [...], log)`, later `family.end()`.
+    Example: `family.start(["sleep", "9"], log, {}, cwd)`, later `family.end()`.
     """
 
     launch_id: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -90,6 +90,6 @@ class RunProgress:
             f"step {line['step']:>3}{self._of}  pass {metrics['seal/pass_rate']:.0%}  "
             f"mixed groups {metrics['seal/mixed_group_share']:.0%}  "
             f"weight {metrics['seal/weight/mean']:.2f}  "
-            f"interface v{line['interface']['version']}  {label_shares(line['labels'])}",
+            f"next interface v{line['interface']['version']}  {label_shares(line['labels'])}",
             highlight=False,
         )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -40,14 +41,31 @@ def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
             _refuse_unknown_keys(recipe, overrides)
             recipe = compose(path.stem, overrides=[searchpath, *overrides])
             OmegaConf.resolve(recipe)
-        except (HydraException, OmegaConfBaseException) as error:
-            cause = error.__cause__ or error
-            raise RecipeError(f"{path}: {_first_line(error)} ({_first_line(cause)})") from error
+        except (
+            HydraException,
+            OmegaConfBaseException,
+            yaml.YAMLError,
+            UnicodeDecodeError,
+            ValueError,
+        ) as error:
+            said = dict.fromkeys(map(_first_line, (error, error.__cause__ or error)))
+            raise RecipeError(f"{path}: {'; '.join(said)}") from error
+    _refuse_other_sections(recipe, path)
     return recipe
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0]
+    lines = str(error).strip().splitlines()
+    return " ".join(line.strip() for line in lines[:3]) or type(error).__name__
+
+
+def _refuse_other_sections(recipe: DictConfig, path: Path) -> None:
+    missing = [name for name in ("env_service", "seal", "launcher") if name not in recipe]
+    if missing:
+        raise RecipeError(
+            f"{path} is no recipe: it has no {', '.join(missing)}; a recipe names SEAL (or another "
+            "recipe) in its defaults"
+        )
 
 
 def _verl_configuration() -> Path:
@@ -64,10 +82,8 @@ def _refuse_unknown_keys(recipe: DictConfig, overrides: Sequence[str]) -> None:
     known = sorted(_keys(recipe))
     for override in overrides:
         key = override.split("=", 1)[0]
-        # "+key" adds one, "~key" removes one; a group such as machine=cpu is no key.
+        # "+key" adds one and "~key" removes one; Hydra itself checks those.
         if "=" not in override or not re.fullmatch(r"[A-Za-z_][\w.]*", key) or key in known:
-            continue
-        if "." not in key and key in {"machine"}:
             continue
         near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
         last = [name for name in known if name.split(".")[-1] == key.split(".")[-1]]

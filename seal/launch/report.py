@@ -47,7 +47,8 @@ class SuiteResult:
 def read_validation(path: Path) -> dict[str, SuiteResult]:
     """A validation log, split by suite."""
     suites: dict[str, SuiteResult] = {}
-    for text in path.read_text("utf-8").splitlines():
+    # Not splitlines: a dialogue may hold characters that it takes for line ends.
+    for text in path.read_text("utf-8").rstrip("\n").split("\n"):
         line = json.loads(text)
         suite = suites.setdefault(line["suite"], SuiteResult({}, Counter()))
         suite.passes.setdefault(line["category"], []).append(float(line["score"]))
@@ -56,9 +57,9 @@ def read_validation(path: Path) -> dict[str, SuiteResult]:
 
 
 def first_and_last(folder: Path) -> tuple[Path, Path] | None:
-    """The first and the last validation log of a run, by step; None without any."""
+    """The first and the last validation log of a run, by step; None without two."""
     logs = sorted(folder.glob("*.jsonl"), key=lambda path: int(path.stem))
-    return (logs[0], logs[-1]) if logs else None
+    return (logs[0], logs[-1]) if len(logs) > 1 else None
 
 
 def print_report(console: Console, recipe: DictConfig, finished: Finished) -> None:

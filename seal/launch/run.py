@@ -103,8 +103,9 @@ def check_inputs(recipe: DictConfig) -> None:
             f"trainer.experiment_name={name!r} names folders: use letters, digits, '.', '_' and "
             "'-', a letter or digit first, at most 100"
         )
+    _address(recipe)
     for key in ("train_files", "val_files"):
-        if not (ROOT / recipe.data[key]).is_file():
+        if not (ROOT / str(recipe.data[key])).is_file():
             raise RunError(
                 f"data.{key}={recipe.data[key]} does not exist; make the data files with: "
                 ".venv/bin/python scripts/prepare_bfcl.py"
@@ -153,8 +154,7 @@ def start_service(recipe: DictConfig, family: Family) -> "subprocess.Popen[bytes
     Raises:
         RunError: Its environment is missing, the port is taken, or it does not become healthy.
     """
-    address = urlsplit(recipe.env_service.env_url)
-    host, port = address.hostname or "127.0.0.1", address.port or 80
+    host, port = _address(recipe)
     if not SERVICE_PYTHON.exists():
         raise RunError("the service's environment .venv-bfcl is missing; run: bash install.sh")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -169,6 +169,7 @@ def start_service(recipe: DictConfig, family: Family) -> "subprocess.Popen[bytes
     log = log_folder(recipe) / "service.log"
     log.unlink(missing_ok=True)
     command = [str(SERVICE_PYTHON), "-m", "env_service", "--host", host, "--port", str(port)]
+    command += ["--env", str(recipe.env_service.env_type)]
     service = family.start(command, log, {}, ROOT)
     deadline = time.monotonic() + SERVICE_START_S
     while True:
@@ -181,6 +182,17 @@ def start_service(recipe: DictConfig, family: Family) -> "subprocess.Popen[bytes
             if time.monotonic() > deadline:
                 raise RunError(f"the environment service is not healthy: {fault}") from fault
         time.sleep(0.2)
+
+
+def _address(recipe: DictConfig) -> tuple[str, int]:
+    url = str(recipe.env_service.env_url)
+    try:
+        address = urlsplit(url)
+        if address.scheme == "http" and address.hostname and address.port:
+            return address.hostname, address.port
+    except ValueError:
+        pass  # not a port; the sentence below says what is expected
+    raise RunError(f"env_service.env_url={url!r} is no address like http://127.0.0.1:8080")
 
 
 def check_service(recipe: DictConfig, attempts: int = 3) -> None:

@@ -8,7 +8,7 @@ Named in `exp/agent_loop.yaml`.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from verl.utils.profiler import simple_timer
 
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.episode import Episode, Task, run_episode
+from seal.train.round import RolloutRecord
 from seal.wire import Message, ToolDoc
 
 
@@ -144,17 +145,15 @@ class SealAgentLoop(AgentLoopBase):
             reward_score=episode.reward,
             metrics=metrics,
             extra_fields={
-                # Read by the trainer: see seal.train.round.RolloutRecord.
-                "seal": {
-                    "task_id": row["task_id"],
-                    "category": episode.category,
-                    "reward": episode.reward,
-                    "labels": labels,
-                    "turns": [asdict(turn) for turn in episode.turns],
-                    "interface_version": episode.interface_version,
-                    "truncated": episode.truncated,
-                    "environment_s": episode.environment_s,
-                },
+                "seal": RolloutRecord(
+                    task_id=row["task_id"],
+                    category=episode.category,
+                    reward=episode.reward,
+                    turns=episode.turns,
+                    interface_version=episode.interface_version,
+                    truncated=episode.truncated,
+                    environment_s=episode.environment_s,
+                ).to_json(),
                 # One line of the validation log each; text where verl should not average.
                 "reward_extra_info": {
                     "task_id": row["task_id"],

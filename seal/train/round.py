@@ -1,17 +1,19 @@
 """One training round as plain data: which rollouts, which labels, which weights.
 
-No torch here: the trainer hands in the records that the agent loop left beside each rollout and
-gets labels, weights and the round's log line back.
+No torch here. The agent loop leaves a `RolloutRecord` beside each rollout; the trainer hands the
+round's records in and gets its metrics and its lines for the loop log back.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from seal.coevolution.labels import Label
 from seal.coevolution.profile import LabeledTrajectory
+from seal.coevolution.weights import WeightConfig, mean_utility
+from seal.wire import TurnDiagnosis
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class RolloutRecord:
     """Category of the task."""
     reward: float
     """Terminal reward in {0.0, 1.0}."""
-    labels: tuple[Label, ...]
-    """One label a turn that was begun."""
+    turns: tuple[TurnDiagnosis, ...]
+    """Label and reason of each turn that was begun."""
     interface_version: int
     """Interface the policy was shown."""
     truncated: bool
@@ -33,19 +35,20 @@ class RolloutRecord:
     environment_s: float
     """Seconds spent waiting for the service."""
 
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """One label a turn."""
+        return tuple(Label(turn.label) for turn in self.turns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as they travel through verl's extra fields."""
+        return asdict(self)
+
     @classmethod
-    def from_extra_fields(cls, extra_fields: Mapping[str, Any]) -> "RolloutRecord":
-        """Read the record that `seal.train.agent_loop` wrote."""
-        record = extra_fields["seal"]
-        return cls(
-            task_id=record["task_id"],
-            category=record["category"],
-            reward=record["reward"],
-            labels=tuple(Label(name) for name in record["labels"]),
-            interface_version=record["interface_version"],
-            truncated=record["truncated"],
-            environment_s=record["environment_s"],
-        )
+    def from_json(cls, record: Mapping[str, Any]) -> "RolloutRecord":
+        """Read what `to_json` gave."""
+        turns = tuple(TurnDiagnosis(**turn) for turn in record["turns"])
+        return cls(**{**record, "turns": turns})
 
     def labeled(self) -> LabeledTrajectory:
         """The part of the record that the failure profile counts."""
@@ -62,15 +65,14 @@ def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
 
 
 def round_metrics(
-    records: Sequence[RolloutRecord], weights: Sequence[float], w_min: float, w_max: float
+    records: Sequence[RolloutRecord], weights: Sequence[float], config: WeightConfig
 ) -> dict[str, float]:
     """Scalars of a round for verl's loggers, under `seal/`.
 
     Args:
         records: Rollouts that were trained on, without padding.
         weights: The weight of each, in the same order.
-        w_min: Lower clip of a weight.
-        w_max: Upper clip of a weight.
+        config: What the weights were made with.
     """
     labels = Counter(label for record in records for label in record.labels)
     turns = max(1, labels.total())
@@ -80,7 +82,10 @@ def round_metrics(
         "seal/weight/mean": fmean(weights),
         "seal/weight/min": min(weights),
         "seal/weight/max": max(weights),
-        "seal/weight/clipped_share": fmean(weight in (w_min, w_max) for weight in weights),
+        "seal/weight/clipped_share": fmean(
+            weight != mean_utility(record.labels, config)
+            for record, weight in zip(records, weights, strict=True)
+        ),
         "seal/truncated_share": fmean(record.truncated for record in records),
         "seal/environment_s_per_rollout": fmean(record.environment_s for record in records),
     }

@@ -8,6 +8,7 @@ sent to the environment service, which evolves the learning interface (`on_step_
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ class SealTrainer(PPOTrainerSync):
         )
         # pop, as verl does: indexing unwraps non-tensor stacks in tensordict 0.10
         extra_fields = data.pop("extra_fields").tolist()
-        records = [RolloutRecord.from_extra_fields(fields) for fields in extra_fields]
+        records = [RolloutRecord.from_json(fields["seal"]) for fields in extra_fields]
         weights = [trajectory_weight(record.labels, self._weights) for record in records]
         before = data["advantages"].unbind()
         after = [advantage * weight for advantage, weight in zip(before, weights, strict=True)]
@@ -107,11 +108,15 @@ class SealTrainer(PPOTrainerSync):
         groups: dict[str, list[float]] = {}
         for key, record in zip(keys, records, strict=True):
             groups.setdefault(key.split("_")[0], []).append(record.reward)
-        scalars = round_metrics(records, weights, self._weights.w_min, self._weights.w_max)
+        scalars = round_metrics(records, weights, self._weights)
         scalars["seal/mixed_group_share"] = mixed_group_share(groups)
-        scalars["seal/advantage/mean_abs_before"] = _mean([pair[0] for pair in advantages])
-        scalars["seal/advantage/mean_abs_after"] = _mean([pair[1] for pair in advantages])
+        scalars["seal/advantage/mean_abs_before"] = fmean(pair[0] for pair in advantages)
+        scalars["seal/advantage/mean_abs_after"] = fmean(pair[1] for pair in advantages)
         metrics.update(scalars)
+        self._loop_log.rollouts(
+            {"step": self.global_steps, "weight": weight, **record.to_json()}
+            for record, weight in zip(records, weights, strict=True)
+        )
         profile = profile_of(self.global_steps, [record.labeled() for record in records])
         self._window = [*self._window, profile][-self._window_rounds :]
         self._round_record = {
@@ -181,7 +186,7 @@ class SealTrainer(PPOTrainerSync):
             rewards.setdefault(suite, {}).setdefault(uid, []).append(reward)
         for suite, groups in rewards.items():
             every = [reward for group in groups.values() for reward in group]
-            metrics[f"val-seal/{suite}/pass_rate"] = _mean(every)
+            metrics[f"val-seal/{suite}/pass_rate"] = fmean(every)
             metrics[f"val-seal/{suite}/mixed_group_share"] = mixed_group_share(groups)
         if self.global_steps == 0:
             self._check_start_gate(metrics)
@@ -195,7 +200,12 @@ class SealTrainer(PPOTrainerSync):
             ("pass_rate", gate.min_pass_rate),
             ("mixed_group_share", gate.min_mixed_group_share),
         ):
-            measured = metrics[f"val-seal/{gate.suite}/{name}"]
+            key = f"val-seal/{gate.suite}/{name}"
+            if key not in metrics:
+                raise StartGateError(
+                    f"seal.start_gate.suite={gate.suite!r} is no suite of data.val_files"
+                )
+            measured = metrics[key]
             if measured < least:
                 raise StartGateError(
                     f"before training, suite {gate.suite!r} has {name} {measured:.2f}, the recipe "
@@ -231,7 +241,3 @@ class SealTrainer(PPOTrainerSync):
 
 def _mean_abs(values: torch.Tensor) -> float:
     return float(values.abs().mean())
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

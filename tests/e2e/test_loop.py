@@ -93,7 +93,18 @@ def test_every_round_is_recorded_and_the_next_one_sees_its_interface(run: Run) -
     assert [line["step"] for line in rounds] == [1, 2, 3]
     assert [line["interface"]["version"] for line in rounds] == [1, 2, 3]
     assert [line["interface_versions"] for line in rounds] == [[0], [1], [2]]
+    assert [line["interface_shown"]["version"] for line in rounds] == [0, 1, 2]
     assert all(line["rollouts"] == 64 for line in rounds)
+
+
+def test_every_dialogue_and_every_label_is_kept(run: Run) -> None:
+    labels = read_lines(run.folder / "loop" / "rollouts.jsonl")
+    assert [line["step"] for line in labels] == [1] * 64 + [2] * 64 + [3] * 64
+    assert all(turn["reason"] for line in labels for turn in line["turns"])
+    for step in (1, 2, 3):
+        dialogues = read_lines(run.folder / "rollouts" / f"{step}.jsonl")
+        assert len(dialogues) == 64
+        assert all("assistant" in line["input"] for line in dialogues)
 
 
 def test_labels_weigh_the_advantages_within_the_clip(run: Run) -> None:

@@ -283,3 +283,9 @@ def test_two_requests_never_work_on_one_episode() -> None:
                 request()
             assert (caught.value.status, caught.value.code) == (409, "instance_busy")
     assert live.step("a", message, 0)[0] == 0
+
+
+def test_the_routes_are_documented(toy: Service) -> None:
+    status, schema = toy.request("GET", "/openapi.json")
+    assert status == 200
+    assert {"/create", "/step", "/evaluate", "/runs/{run_id}/profile"} <= set(schema["paths"])

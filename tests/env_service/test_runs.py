@@ -99,12 +99,18 @@ def test_a_run_that_goes_back_to_a_checkpoint_goes_on_from_there(toy: Service) -
 
 
 def test_a_wrong_profile_or_setting_is_refused_by_name(toy: Service) -> None:
+    good = {**EMPTY.to_json(), "version": 1}
+    many = {"turns": 10**400, "trajectories": 10**400, "reward_sum": 0.0}
+    rich = {"turns": 5, "trajectories": 5, "reward_sum": 500.0}
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"profile": {}}, "profile"),
-        ({"profile": EMPTY.to_json(), "config": {"scheme_cues": True}}, "schema_cues"),
-        ({"profile": EMPTY.to_json(), "config": {"min_prevalence": "x"}}, "min_prevalence"),
+        ({"profile": EMPTY.to_json()}, "version"),
+        ({"profile": {**good, "by_label": {"pass": many}}}, "turns"),
+        ({"profile": {**good, "by_label": {"pass": rich}}}, "reward_sum"),
+        ({"profile": good, "config": {"scheme_cues": True}}, "schema_cues"),
+        ({"profile": good, "config": {"min_prevalence": "x"}}, "min_prevalence"),
         ({"config": {}}, "profile"),
-        ({"profile": EMPTY.to_json(), "extra": 1}, "extra"),
+        ({"profile": good, "extra": 1}, "extra"),
     )
     for sent, word in wrong:
         status, reply = toy.request("PUT", "/runs/r/profile", sent)

@@ -1,25 +1,21 @@
+import json
+
 from seal.coevolution.labels import Label
+from seal.coevolution.weights import WeightConfig, trajectory_weight
 from seal.train.round import RolloutRecord, label_counts, mixed_group_share, round_metrics
+from seal.wire import TurnDiagnosis
 
 
 def record(reward: float, *labels: Label, category: str = "multi_turn_base") -> RolloutRecord:
-    return RolloutRecord("task", category, reward, labels, 0, False, 0.5)
+    turns = tuple(TurnDiagnosis(i, label.value, "why", None) for i, label in enumerate(labels))
+    return RolloutRecord("task", category, reward, turns, 0, False, 0.5)
 
 
-def test_a_record_is_read_from_what_the_agent_loop_wrote() -> None:
-    written = {
-        "task_id": "multi_turn_base_1",
-        "category": "multi_turn_base",
-        "reward": 1.0,
-        "labels": ["pass", "state_mismatch"],
-        "turns": [],
-        "interface_version": 4,
-        "truncated": False,
-        "environment_s": 0.25,
-    }
-    read = RolloutRecord.from_extra_fields({"seal": written})
+def test_a_record_survives_its_way_through_plain_values() -> None:
+    written = record(1.0, Label.PASS, Label.STATE_MISMATCH)
+    read = RolloutRecord.from_json(json.loads(json.dumps(written.to_json())))
+    assert read == written
     assert read.labels == (Label.PASS, Label.STATE_MISMATCH)
-    assert (read.reward, read.interface_version) == (1.0, 4)
     assert read.labeled().category == "multi_turn_base"
 
 
@@ -29,11 +25,14 @@ def test_only_groups_with_both_outcomes_are_mixed() -> None:
 
 def test_metrics_of_a_round() -> None:
     records = [record(1.0, Label.PASS), record(0.0, Label.PASS, Label.INVALID_TOOL_CALL)]
-    metrics = round_metrics(records, [1.0, 2.0], w_min=0.5, w_max=2.0)
+    config = WeightConfig(w_max=1.25)
+    weights = [trajectory_weight(record.labels, config) for record in records]
+    metrics = round_metrics(records, weights, config)
     assert metrics["seal/pass_rate"] == 0.5
     assert metrics["seal/label/pass"] == 2 / 3
     assert metrics["seal/label/state_mismatch"] == 0.0
-    assert metrics["seal/weight/mean"] == 1.5
+    # The second's utilities are 1.0 and 2.0, their mean is clipped to 1.25.
+    assert metrics["seal/weight/mean"] == (1.0 + 1.25) / 2
     assert metrics["seal/weight/clipped_share"] == 0.5
 
 

@@ -34,7 +34,9 @@ class BfclEnvironment:
         """Task ids of "all", or of a split of SPLIT_FILE."""
         if split == "all":
             return tuple(self._tasks)
-        splits = json.loads(SPLIT_FILE.read_text(encoding="utf-8")) if SPLIT_FILE.exists() else {}
+        content = json.loads(SPLIT_FILE.read_text(encoding="utf-8")) if SPLIT_FILE.exists() else {}
+        # The file also says which seed drew the splits.
+        splits = {name: ids for name, ids in content.items() if isinstance(ids, list)}
         if split not in splits:
             known = ", ".join(["all", *splits])
             missing = "" if splits else f"; {SPLIT_FILE.name} is missing in data/"

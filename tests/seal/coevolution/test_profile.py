@@ -105,7 +105,7 @@ def statistic(**changes: object) -> dict[str, Any]:
         (statistic(turns=0), "1 <= trajectories <= turns"),
         (statistic(trajectories=1.5), "profile.by_label.pass.trajectories"),
         (statistic(reward_sum="1"), "profile.by_label.pass.reward_sum"),
-        (statistic(reward_sum=float("nan")), "reward_sum must be finite"),
+        (statistic(reward_sum=float("nan")), "0 <= reward_sum <= trajectories"),
         (statistic(reward_sum=10**400), "profile.by_label.pass"),
     ],
 )

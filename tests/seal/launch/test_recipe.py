@@ -33,9 +33,17 @@ def test_a_missing_recipe_names_those_there_are() -> None:
         load_recipe(EXP / "SEEL.yaml", [])
 
 
-def test_an_override_that_is_no_override_is_refused() -> None:
+@pytest.mark.parametrize("override", ["trainer.total_epochs", "=3", "a b=1", "trainer.a=[1"])
+def test_an_override_that_is_no_override_is_refused(override: str) -> None:
     with pytest.raises(RecipeError):
-        load_recipe(EXP / "SEAL.yaml", ["trainer.total_epochs"])
+        load_recipe(EXP / "SEAL.yaml", [override])
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2\n", "defaults: [nothing_there]\n", "a: 1\n"])
+def test_a_file_that_is_no_recipe_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=r"mine\.yaml"):
+        load_recipe(tmp_path / "mine.yaml", [])
 
 
 def test_quickstart_differs_from_the_full_recipe_by_model_sizes_and_machine_only() -> None:

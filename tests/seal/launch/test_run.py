@@ -25,6 +25,26 @@ def test_missing_data_files_are_named_with_what_makes_them(recipe: DictConfig) -
         run.check_inputs(recipe)
 
 
+@pytest.mark.parametrize("name", ["", ".", "../x", "a/b", "a b"])
+def test_a_name_that_is_no_folder_is_refused(recipe: DictConfig, name: str) -> None:
+    recipe.trainer.experiment_name = name
+    with pytest.raises(run.RunError, match="names folders"):
+        run.check_inputs(recipe)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "http://x", "http://x:99999", "http://x:y"])
+def test_an_address_that_is_none_is_refused(recipe: DictConfig, url: str) -> None:
+    recipe.env_service.env_url = url
+    with pytest.raises(run.RunError, match="is no address like"):
+        run.check_inputs(recipe)
+
+
+def test_two_launches_of_a_name_are_two_runs_to_the_service(recipe: DictConfig) -> None:
+    path = run.record_run(recipe, ["seed=2"], "0123456789abcdef")
+    assert recipe.seal.run_id == "quickstart-01234567"
+    assert "run_id: quickstart-01234567" in path.read_text()
+
+
 def test_a_nearly_full_disk_is_refused(
     recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
