@@ -23,7 +23,16 @@ class Room:
 
 
 ROOMS = (
-    Room(("seal/wire.py", "seal/loop_log.py", "seal/formats", "seal/coevolution"), METHOD),
+    Room(
+        (
+            "seal/__init__.py",
+            "seal/wire.py",
+            "seal/loop_log.py",
+            "seal/formats",
+            "seal/coevolution",
+        ),
+        METHOD,
+    ),
     Room(("seal/client.py", "seal/episode.py"), (*METHOD, *DIALOGUE, "httpx", "tenacity")),
     Room(
         ("seal/launch", "launcher.py"),
