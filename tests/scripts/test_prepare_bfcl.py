@@ -49,7 +49,7 @@ def test_the_quickstart_trains_on_training_tasks_and_never_on_its_benchmark(made
     for info in rows["extra_info"]:
         suites.setdefault(info["suite"], set()).add(info["task_id"])
     assert suites["fixed"] == set(tasks)
-    assert len(suites["benchmark"]) == 40 and suites["benchmark"] <= set(split["val"])
+    assert len(suites["benchmark"]) == 20 and suites["benchmark"] <= set(split["val"])
 
 
 def test_another_seed_splits_otherwise(made: Path, tmp_path: Path) -> None:
