@@ -51,13 +51,18 @@ class Family:
         return child
 
     def members(self) -> list[psutil.Process]:
-        """Live processes that carry the mark."""
-        found = []
+        """Live processes that carry the mark, and their descendants.
+
+        Descendants count because a process that changes its title may overwrite its environment,
+        mark included, as Ray's agents do.
+        """
+        found: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.environ().get(_MARK) == self.launch_id:
-                    found.append(process)
-        return found
+                    for member in (process, *process.children(recursive=True)):
+                        found[member.pid] = member
+        return list(found.values())
 
     def sample_memory(self) -> None:
         """Note the family's private memory (resident less shared) if it is the largest so far.
@@ -74,19 +79,33 @@ class Family:
 
     def end(self, patience_s: float = 5.0) -> None:
         """End every member: ask first, then kill. Returns when none is left."""
-        for process in self.members():
+        # Kept from the start: a descendant is no longer found once its parent has gone.
+        known = {process.pid: process for process in self.members()}
+        for process in known.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
         deadline = time.monotonic() + patience_s
-        while (left := self.members()) and time.monotonic() < deadline:
+        while (left := self._left(known)) and time.monotonic() < deadline:
             psutil.wait_procs(left, timeout=0.2)
-        while left := self.members():
+        while left := self._left(known):
             for process in left:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, timeout=1.0)
         for child in self.children:
             child.wait()
+
+    def _left(self, known: dict[int, psutil.Process]) -> list[psutil.Process]:
+        """Members old and new that still run; psutil tells a reused process id apart."""
+        known.update((process.pid, process) for process in self.members())
+        return [process for process in known.values() if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def tail(path: Path, lines: int = 15) -> str:

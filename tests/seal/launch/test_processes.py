@@ -25,6 +25,34 @@ def test_end_reaches_a_process_that_detached_itself(tmp_path: Path) -> None:
     assert family.members() == []
 
 
+def ended(pid: int) -> bool:
+    """Gone, or waiting for an init process that does not collect its children."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+LOST_MARK = """
+import os, subprocess, sys, time
+child = {k: v for k, v in os.environ.items() if k != "SEAL_LAUNCH_ID"}
+sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+print(subprocess.Popen(sleeper, env=child, start_new_session=True).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_end_reaches_a_child_that_lost_the_mark(tmp_path: Path) -> None:
+    family = Family()
+    family.start([sys.executable, "-c", LOST_MARK], tmp_path / "log", {}, tmp_path)
+    while not tail(tmp_path / "log").strip().isdigit():
+        time.sleep(0.05)
+    child = int(tail(tmp_path / "log"))
+    assert child in [process.pid for process in family.members()]
+    family.end()
+    assert ended(child)
+
+
 def test_end_kills_what_does_not_listen(tmp_path: Path) -> None:
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
     family = Family()
