@@ -6,6 +6,7 @@ sent to the environment service, which evolves the learning interface (`on_step_
 """
 
 import asyncio
+import functools
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -132,9 +133,7 @@ class SealTrainer(PPOTrainerSync):
 
     def on_step_end(self) -> None:
         """Send C_t, take note of Omega_{t+1}, then hand the new weights to the rollout workers."""
-        profile = self._window[0]
-        for later in self._window[1:]:
-            profile = merge(profile, later)
+        profile = functools.reduce(merge, self._window)
         evolved = asyncio.run(self._send_profile(profile))
         self._loop_log.round(
             {

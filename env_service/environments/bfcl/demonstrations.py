@@ -32,6 +32,13 @@ TOOL_FORMAT = "hermes"
 CLOSING = "Done."
 """What the demonstrator says when a turn is finished, or when it wrongly thinks so."""
 
+MISTAKE_RATE = 0.35
+"""Probability that a turn is answered with one of its temptations."""
+REPAIR_RATE = 0.4
+"""Probability that an error is repaired."""
+HINTED_REPAIR_RATE = 0.8
+"""The same where the learning interface gives recovery feedback."""
+
 
 class Mistake(StrEnum):
     """What a demonstrator can get wrong in a turn, and the label it usually earns."""
@@ -58,18 +65,6 @@ class Attempt:
     """The assistant message."""
     repair: tuple[ToolCall, ...]
     """What would still set the turn right after an error; empty where no error comes."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the demonstrator behaves; rates are probabilities."""
-
-    mistake_rate: float
-    """A turn is answered with one of its temptations."""
-    repair_rate: float
-    """An error is repaired."""
-    hinted_repair_rate: float
-    """The same where the learning interface gives recovery feedback."""
 
 
 def attempt_with(mistake: Mistake, calls: Sequence[ToolCall], rng: random.Random) -> Attempt | None:
@@ -108,16 +103,14 @@ def temptations(task_id: str, turn: int, calls: Sequence[ToolCall]) -> list[Atte
     return [attempt for attempt in possible if attempt is not None][:2]
 
 
-def play(
-    task: BfclTask, options: EpisodeOptions, settings: Settings, rng: random.Random
-) -> dict[str, Any]:
+def play(task: BfclTask, options: EpisodeOptions, rng: random.Random) -> dict[str, Any]:
     """One dialogue, as a line of the output."""
     episode = BfclEpisode(task, options)
     opened = episode.open()
     messages: list[Message] = list(opened.state)
     program = reference_calls(task)
     hinted = options.mode == "train" and options.interface.recovery_feedback
-    repair_rate = settings.hinted_repair_rate if hinted else settings.repair_rate
+    repair_rate = HINTED_REPAIR_RATE if hinted else REPAIR_RATE
 
     def say(text: str) -> StepReply:
         answer: Message = {"role": "assistant", "content": text}
@@ -127,7 +120,7 @@ def play(
 
     for turn, calls in enumerate(program):
         attempt = Attempt(_text(calls), ())
-        if calls and rng.random() < settings.mistake_rate:
+        if calls and rng.random() < MISTAKE_RATE:
             attempt = rng.choice(temptations(task.task_id, turn, calls))
         reply = say(attempt.text)
         if reply.turn == turn and not reply.terminated:
@@ -188,12 +181,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="JSON lines file to write")
     parser.add_argument("--task-ids", type=Path, required=True, help="JSON list of training tasks")
     parser.add_argument("--dialogues", type=int, default=48, help="dialogues a task")
-    parser.add_argument("--mistake-rate", type=float, default=0.35, help="mistakes a turn")
-    parser.add_argument("--repair-rate", type=float, default=0.4, help="errors repaired")
-    parser.add_argument("--hinted-repair-rate", type=float, default=0.8, help="with feedback")
     parser.add_argument("--seed", type=int, default=1, help="seed")
     args = parser.parse_args()
-    settings = Settings(args.mistake_rate, args.repair_rate, args.hinted_repair_rate)
     tasks = load_tasks()
     passed = written = 0
     with args.out.open("w", encoding="utf-8") as file:
@@ -203,7 +192,7 @@ def main() -> int:
                 interface = random_interface(rng) if number % 2 else INITIAL
                 mode: Mode = "train" if number % 2 else "eval"
                 options = EpisodeOptions(mode, interface, TOOL_FORMAT, "structured")
-                line = play(tasks[task_id], options, settings, rng)
+                line = play(tasks[task_id], options, rng)
                 file.write(json.dumps(line) + "\n")
                 passed += int(line["reward"])
                 written += 1
