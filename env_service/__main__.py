@@ -1,23 +1,42 @@
 """Command line of the service: python -m env_service --host 127.0.0.1 --port 8080 --env bfcl.
 
 In: arguments. Out: a served address, or one sentence on standard error and exit status 1. Listens
-on this machine only unless told otherwise: whoever reaches it can create and end episodes.
+on this machine only unless told otherwise, and then only with a token: whoever reaches the service
+can create and end episodes. SIGTERM and Ctrl-C let requests finish for DRAIN_S, then all ends.
 """
 
 import argparse
+import asyncio
 import contextlib
+import ipaddress
 import logging
+import os
+import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 
 import uvicorn
 
 from env_service.app import create_app
 from env_service.environments import ENVIRONMENTS
 from env_service.environments.base import SelfCheckFailed
+from env_service.live import LiveEpisodes
+from env_service.log import log_to_stderr
+from env_service.metrics import Metrics
+from env_service.workers.pool import Limits, WorkerPool
 
 logger = logging.getLogger("env_service")
+
+TOKEN_VARIABLE = "SEAL_ENV_TOKEN"
+DRAIN_S = 3
+"""Seconds that requests under way have when the service is told to end."""
+_EXPIRE_EVERY_S = 5.0
+
+
+class CannotStart(Exception):
+    """The service cannot start; the message says why and what to do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,54 +46,171 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 after a normal end, 1 if the service could not start.
     """
     args = _arguments(argv)
-    logging.basicConfig(
-        level=args.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    names = list(dict.fromkeys(args.env or ["bfcl"]))
+    log_to_stderr(args.log_level)
     try:
-        app = create_app({name: ENVIRONMENTS[name]() for name in names})
-    except SelfCheckFailed as error:
-        return _refuse(f"self check failed: {error}")
-    if args.self_check:
-        sys.stdout.write(f"self check passed: {', '.join(names)}\n")
-        return 0
-    try:
-        listening = _listen(args.host, args.port)
-    except OSError as error:
-        return _refuse(
-            f"cannot listen on {args.host}:{args.port} ({error.strerror}); stop what uses the port "
-            "or choose another with --port"
-        )
-    # The address is bound here, so that a taken port is one sentence and not a traceback.
-    logger.info("serving %s on %s:%d", ", ".join(names), *listening.getsockname()[:2])
-    config = uvicorn.Config(app, log_config=None, access_log=False)
-    with listening, contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+        config = uvicorn.Config("", log_config=None, access_log=False)
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            with contextlib.suppress(KeyboardInterrupt):
+                runner.run(_serve(args))
+    except CannotStart as error:
+        sys.stderr.write(f"env_service: {error}\n")
+        return 1
     return 0
 
 
+async def _serve(args: argparse.Namespace) -> None:
+    names = list(dict.fromkeys(args.env or ["bfcl"]))
+    limits = Limits(
+        workers=1 if args.self_check else args.workers,
+        call_time_s=args.call_time_limit,
+        memory_mb=args.memory_limit,
+        max_episodes=args.max_episodes,
+        idle_timeout_s=args.idle_timeout,
+    )
+    metrics = Metrics()
+    pool = WorkerPool({name: ENVIRONMENTS[name] for name in names}, limits, metrics)
+    if args.self_check:
+        async with _started(pool):
+            sys.stdout.write(f"self check passed: {', '.join(names)}\n")
+        return
+    token = _token(args)
+    with _listen(args.host, args.port) as listening:
+        async with _started(pool):
+            live = LiveEpisodes(pool, limits, metrics)
+            app = create_app(pool, live, limits, metrics, token)
+            host, port = listening.getsockname()[:2]
+            logger.info("serving", extra={"environments": names, "host": host, "port": port})
+            config = uvicorn.Config(
+                app, log_config=None, access_log=False, timeout_graceful_shutdown=DRAIN_S
+            )
+            expiring = asyncio.create_task(_expire(live))
+            await _Server(config).serve(sockets=[listening])
+            expiring.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Ends by itself when told to; uvicorn's own would raise the signal again and die of it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let the first SIGTERM or SIGINT drain, a second SIGINT end at once."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _started(pool: WorkerPool) -> AsyncIterator[None]:
+    try:
+        await pool.start()
+        yield
+    except SelfCheckFailed as error:
+        raise CannotStart(f"self check failed: {error}") from error
+    finally:
+        await pool.close()
+
+
+async def _expire(live: LiveEpisodes) -> None:
+    while True:
+        await asyncio.sleep(_EXPIRE_EVERY_S)
+        live.expire()
+
+
+def _token(args: argparse.Namespace) -> str | None:
+    if args.token_file is not None:
+        try:
+            token = Path(args.token_file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CannotStart(f"cannot read --token-file {args.token_file}: {error}") from error
+        if not token:
+            raise CannotStart(f"--token-file {args.token_file} is empty")
+    else:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token and not _is_local(args.host):
+        raise CannotStart(
+            f"--host {args.host} can be reached from other machines, so it needs a token: name a "
+            f"file with --token-file, or set {TOKEN_VARIABLE}"
+        )
+    return token or None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    default = Limits()
     parser = argparse.ArgumentParser(
         prog="python -m env_service",
         description="Serve multi-turn tool-use environments over HTTP (the wire of seal.wire).",
-        epilog="GET /healthz answers as soon as every environment has passed its self check.",
+        epilog="GET /healthz answers as soon as every environment has passed its self check, "
+        "GET /metrics counts, GET /docs explains the routes.",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument(
-        "--port", type=int, default=8080, help="port to listen on, 0 for any free one (%(default)s)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    add("--port", type=int, default=8080, help="port, 0 for any free one (%(default)s)")
+    add(
         "--env",
         action="append",
         choices=sorted(ENVIRONMENTS),
         help="environment to serve; may be given several times (bfcl)",
     )
-    parser.add_argument(
+    add(
+        "--token-file",
+        metavar="PATH",
+        help="file with the token that clients have to show; without it the environment variable "
+        f"{TOKEN_VARIABLE}, without both everybody who reaches the service is let in",
+    )
+    add(
+        "--workers",
+        type=_at_least_one,
+        default=os.cpu_count() or default.workers,
+        metavar="N",
+        help="worker processes that run the tools (one a processor: %(default)s)",
+    )
+    add(
+        "--call-time-limit",
+        type=_positive,
+        default=default.call_time_s,
+        metavar="SECONDS",
+        help="time one tool call may take (%(default)s)",
+    )
+    add(
+        "--memory-limit",
+        type=_at_least_one,
+        default=default.memory_mb,
+        metavar="MIB",
+        help="memory a worker may take beyond what it starts with (%(default)s)",
+    )
+    add(
+        "--max-episodes",
+        type=_at_least_one,
+        default=default.max_episodes,
+        metavar="N",
+        help="live episodes; creating more is answered 429 (%(default)s)",
+    )
+    add(
+        "--idle-timeout",
+        type=_positive,
+        default=default.idle_timeout_s,
+        metavar="SECONDS",
+        help="an episode of which nothing was asked for so long is dropped, and then answered "
+        "410 (%(default)s)",
+    )
+    add(
         "--self-check",
         action="store_true",
         help="call every tool class once, verify one episode, and exit",
     )
-    parser.add_argument(
+    add(
         "--log-level",
         default="INFO",
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
@@ -83,7 +219,22 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
 def _listen(host: str, port: int) -> socket.socket:
+    """Bound here, so that a taken port is one sentence and not a traceback."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Without the protocol's number asyncio leaves Nagle's algorithm on: 40 ms an answer.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -91,15 +242,13 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen()
-    except OSError:
+    except (OSError, OverflowError) as error:
         listening.close()
-        raise
+        raise CannotStart(
+            f"cannot listen on {host}:{port} ({error}); stop what uses the port or choose another "
+            "with --port"
+        ) from error
     return listening
-
-
-def _refuse(sentence: str) -> int:
-    sys.stderr.write(f"env_service: {sentence}\n")
-    return 1
 
 
 if __name__ == "__main__":

@@ -2,28 +2,34 @@
 
 In: JSON requests of the wire (`seal.wire`, `env_service.requests`). Out: {"success": true, "data"}
 or {"success": false, "error": {"code", "message"}} with a fitting status. Called by uvicorn, or by
-tests without a socket. An app exists only after every environment's self check has succeeded, so
-/healthz has nothing left to find out.
-
-Routes are coroutines that call the environment directly: a BFCL step takes well under a
-millisecond, less than handing it to a thread would.
+tests without a socket. What a worker process answers is passed on as it is.
 """
 
 import dataclasses
-import json
 import logging
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
-from env_service.environments.base import Environment, EpisodeOptions, UnknownSplit, UnknownTask
+from env_service.access import Access, error_reply
+from env_service.environments.base import EpisodeOptions
 from env_service.errors import ServiceError
-from env_service.live import LiveEpisode, LiveEpisodes, guarded
+from env_service.live import LiveEpisodes
+from env_service.metrics import Metrics
+from env_service.replies import (
+    CreateData,
+    EpisodeInfo,
+    ErrorReply,
+    EvaluateData,
+    HealthData,
+    ReleaseData,
+    StepData,
+    json_bytes,
+)
 from env_service.requests import (
     CreateRequest,
     EvaluateRequest,
@@ -33,163 +39,179 @@ from env_service.requests import (
     StepRequest,
 )
 from env_service.runs import Runs, failure_profile, interface_config
+from env_service.workers.frames import Spec
+from env_service.workers.pool import Limits, WorkerPool
 from seal.coevolution.interface import INITIAL, Interface
 from seal.formats import FORMATS
 from seal.wire import PROTOCOL_VERSION, InterfaceReply, Message
 
 logger = logging.getLogger(__name__)
 
+Data = TypeVar("Data")
 
-def create_app(environments: Mapping[str, Environment]) -> FastAPI:
-    """Check the environments and build the service.
 
-    Raises:
-        SelfCheckFailed: An environment is broken; there is no service without it.
+@dataclasses.dataclass
+class Envelope(Generic[Data]):
+    """Body of every answer that is a success; for /docs."""
+
+    success: bool
+    """True."""
+    data: Data
+    """What was asked for."""
+
+
+def create_app(
+    pool: WorkerPool, live: LiveEpisodes, limits: Limits, metrics: Metrics, token: str | None = None
+) -> FastAPI:
+    """Build the service on worker processes that have been started.
+
+    Args:
+        pool: The worker processes.
+        live: The episodes in them.
+        limits: What a request may take.
+        metrics: What /metrics shows.
+        token: What a client has to show, None where everybody is let in.
     """
-    for environment in environments.values():
-        environment.self_check()
-    app = FastAPI(title="SEAL environment service", redoc_url=None)
+    app = FastAPI(
+        title="SEAL environment service",
+        version=str(PROTOCOL_VERSION),
+        redoc_url=None,
+        responses={"default": {"model": ErrorReply, "description": "What went wrong"}},
+    )
+    app.add_middleware(Access, token=token, max_body_bytes=limits.max_body_bytes, metrics=metrics)
     runs = Runs()
-    _add_error_replies(app)
-    _add_episode_routes(app, environments, LiveEpisodes(), runs)
+    _add_error_replies(app, metrics)
+    _add_episode_routes(app, pool, live, runs)
     _add_run_routes(app, runs)
 
-    @app.get("/healthz")
-    async def healthz() -> JSONResponse:
-        return _data(
-            {
-                "status": "ok",
-                "protocol_version": PROTOCOL_VERSION,
-                "environments": list(environments),
-            }
-        )
+    @app.get("/healthz", response_model=Envelope[HealthData])
+    async def healthz() -> Response:
+        """Whether a worker is there that has called every tool class and verified once."""
+        if not pool.healthy:
+            raise ServiceError(
+                503, "no_worker", "no worker process is ready; see the service's log"
+            )
+        return _data(HealthData("ok", PROTOCOL_VERSION, pool.environments))
+
+    @app.get("/metrics", response_class=Response)
+    async def text_of_metrics() -> Response:
+        """Counters in Prometheus form."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
     return app
 
 
-def _add_episode_routes(
-    app: FastAPI, environments: Mapping[str, Environment], live: LiveEpisodes, runs: Runs
-) -> None:
-    @app.post("/create")
-    async def create(body: CreateRequest) -> JSONResponse:
-        environment = _environment(environments, body.env_type)
-        options = _options(body, runs)
-        task_id = _required("task_id", body.task_id)
-        instance_id = body.instance_id or uuid.uuid4().hex
-        try:
-            episode = guarded(
-                f"creating {task_id}", lambda: environment.create(task_id, options), UnknownTask
-            )
-        except UnknownTask as error:
-            raise ServiceError(422, "unknown_task", str(error)) from error
-        created = live.add(instance_id, task_id, options.mode, episode)
+def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs: Runs) -> None:
+    @app.post("/create", response_model=Envelope[CreateData])
+    async def create(body: CreateRequest) -> Response:
+        """Open an episode of a task."""
+        spec = Spec(
+            env_type=_env_type(pool, body.env_type),
+            task_id=_required("task_id", body.task_id),
+            instance_id=body.instance_id or uuid.uuid4().hex,
+            options=_options(body, runs),
+        )
+        created = await live.create(spec)
         logger.info(
-            "create %r task=%s mode=%s run=%r interface=%d",
-            instance_id,
-            task_id,
-            options.mode,
-            body.params.run_id,
-            options.interface_version,
+            "create",
+            extra={
+                "instance": spec.instance_id,
+                "task": spec.task_id,
+                "mode": spec.options.mode,
+                "run": body.params.run_id,
+                "interface": spec.options.interface_version,
+            },
         )
-        return _data({"state": created.opened.state, "info": _info(created)})
+        return _json_data(created)
 
-    @app.post("/step")
-    async def step(body: StepRequest) -> JSONResponse:
+    @app.post("/step", response_model=Envelope[StepData])
+    async def step(body: StepRequest) -> Response:
+        """Send one assistant message and get what follows it."""
         instance_id = _required("instance_id", body.instance_id)
-        number = body.params.step
-        taken, reply = live.step(instance_id, _one_message(body.messages), number)
-        info = {"turn": reply.turn, "step": taken, "truncated": reply.truncated}
-        return _data(
-            {
-                "state": reply.state,
-                "reward": 0.0,
-                "is_terminated": reply.terminated,
-                "info": info,
-            }
-        )
+        message = _one_message(body.messages)
+        return _json_data(await live.step(instance_id, message, body.params.step))
 
-    @app.post("/evaluate")
-    async def evaluate(body: EvaluateRequest) -> JSONResponse:
-        judged, reply = live.evaluate(_required("instance_id", body.instance_id))
-        if body.params.sparse:
-            return _data(reply.accuracy)
-        return _data(
-            {
-                "accuracy": reply.accuracy,
-                "diagnosis": [dataclasses.asdict(turn) for turn in reply.turns],
-                "interface_version": reply.interface_version,
-                "truncated": reply.truncated,
-                "task_id": judged.task_id,
-                "category": judged.opened.category,
-            }
-        )
+    @app.post("/evaluate", response_model=Envelope[EvaluateData | float])
+    async def evaluate(body: EvaluateRequest) -> Response:
+        """Judge an episode as it stands, without touching it."""
+        instance_id = _required("instance_id", body.instance_id)
+        return _json_data(await live.evaluate(instance_id, body.params.sparse))
 
-    @app.post("/get_info")
-    async def get_info(body: InstanceRequest) -> JSONResponse:
-        return _data(_info(live.get(_required("instance_id", body.instance_id))))
+    @app.post("/get_info", response_model=Envelope[EpisodeInfo])
+    async def get_info(body: InstanceRequest) -> Response:
+        """What /create said of an episode."""
+        return _data(live.info(_required("instance_id", body.instance_id)))
 
-    @app.post("/release")
-    async def release(body: InstanceRequest) -> JSONResponse:
+    @app.post("/release", response_model=Envelope[ReleaseData])
+    async def release(body: InstanceRequest) -> Response:
+        """Forget an episode."""
         instance_id = _required("instance_id", body.instance_id)
         released = live.release(instance_id)
-        logger.info("release %r released=%s", instance_id, released)
-        return _data({"released": released})
+        logger.info("release", extra={"instance": instance_id, "released": released})
+        return _data(ReleaseData(released))
 
-    @app.post("/get_env_profile")
-    async def get_env_profile(body: ProfileRequest) -> JSONResponse:
-        try:
-            return _data(_environment(environments, body.env_type).task_ids(body.params.split))
-        except UnknownSplit as error:
-            raise ServiceError(422, "unknown_split", str(error)) from error
+    @app.post("/get_env_profile", response_model=Envelope[list[str]])
+    async def get_env_profile(body: ProfileRequest) -> Response:
+        """Task ids of a split."""
+        return _json_data(await pool.task_ids(_env_type(pool, body.env_type), body.params.split))
 
 
 def _add_run_routes(app: FastAPI, runs: Runs) -> None:
-    @app.put("/runs/{run_id}/profile")
-    async def put_profile(run_id: str, body: ProfileUpdate) -> JSONResponse:
+    @app.put("/runs/{run_id}/profile", response_model=Envelope[InterfaceReply])
+    async def put_profile(run_id: str, body: ProfileUpdate) -> Response:
+        """Evolve a run's learning interface from a failure profile."""
         profile, config = failure_profile(body.profile), interface_config(body.config)
         interface = runs.update(run_id, profile, config)
-        active = ", ".join(interface.active()) or "nothing"
-        logger.info("run %r interface=%d active: %s", run_id, interface.version, active)
+        logger.info(
+            "profile",
+            extra={"run": run_id, "interface": interface.version, "active": interface.active()},
+        )
         return _data(_interface_data(interface))
 
-    @app.get("/runs/{run_id}/interface")
-    async def get_interface(run_id: str) -> JSONResponse:
+    @app.get("/runs/{run_id}/interface", response_model=Envelope[InterfaceReply])
+    async def get_interface(run_id: str) -> Response:
+        """The interface that new episodes of a run get."""
         return _data(_interface_data(runs.newest(run_id)))
 
 
-def _add_error_replies(app: FastAPI) -> None:
+def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(ServiceError)
-    async def service_error(_: Request, error: ServiceError) -> JSONResponse:
-        return _error(error.status, error.code, error.message)
+    async def service_error(_: Request, error: ServiceError) -> Response:
+        if error.status == 500:
+            metrics.environment_errors.inc()
+        return error_reply(error)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid_request(_: Request, error: RequestValidationError) -> Response:
         said = [
             f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
             for problem in error.errors()
         ]
-        return _error(422, "invalid_request", "; ".join(said))
+        return error_reply(ServiceError(422, "invalid_request", "; ".join(said)))
 
     @app.exception_handler(HTTPException)
-    async def no_such_route(request: Request, error: HTTPException) -> JSONResponse:
+    async def no_such_route(request: Request, error: HTTPException) -> Response:
         message = f"{request.method} {request.url.path}: {error.detail}"
         # Starlette answers 400 for a body that it cannot read at all.
         code = "invalid_request" if error.status_code == 400 else "no_such_route"
-        return _error(error.status_code, code, message)
+        reply = error_reply(ServiceError(error.status_code, code, message))
+        reply.headers.update(error.headers or {})  # Allow, with 405
+        return reply
 
     @app.exception_handler(Exception)
-    async def internal_error(_: Request, error: Exception) -> JSONResponse:
+    async def internal_error(_: Request, error: Exception) -> Response:
         logger.error("the service failed", exc_info=error)
-        return _error(500, "internal_error", f"the service failed ({type(error).__name__})")
+        said = f"the service failed ({type(error).__name__})"
+        return error_reply(ServiceError(500, "internal_error", said))
 
 
-def _environment(environments: Mapping[str, Environment], env_type: str | None) -> Environment:
-    if env_type is None or env_type not in environments:
-        known = ", ".join(environments)
+def _env_type(pool: WorkerPool, env_type: str | None) -> str:
+    if env_type is None or env_type not in pool.environments:
+        known = ", ".join(pool.environments)
         raise ServiceError(
             422, "unknown_env_type", f"unknown env_type {env_type!r}; this service has: {known}"
         )
-    return environments[env_type]
+    return env_type
 
 
 def _options(body: CreateRequest, runs: Runs) -> EpisodeOptions:
@@ -224,39 +246,18 @@ def _one_message(messages: Message | list[Message] | None) -> Message:
     raise ServiceError(422, "bad_message", f"messages of /step is one assistant message, got {got}")
 
 
-def _info(live: LiveEpisode) -> dict[str, Any]:
-    return {
-        "tools": live.opened.tools,
-        "category": live.opened.category,
-        "interface_version": live.opened.interface_version,
-        "instance_id": live.instance_id,
-        "task_id": live.task_id,
-        "mode": live.mode,
-    }
-
-
-def _interface_data(interface: Interface) -> dict[str, Any]:
-    return dataclasses.asdict(
-        InterfaceReply(
-            version=interface.version,
-            content_hash=interface.content_hash(),
-            active=interface.active(),
-            text=interface.describe(),
-        )
+def _interface_data(interface: Interface) -> InterfaceReply:
+    return InterfaceReply(
+        version=interface.version,
+        content_hash=interface.content_hash(),
+        active=interface.active(),
+        text=interface.describe(),
     )
 
 
-class _Json(JSONResponse):
-    """JSON in ASCII: a policy may write half of a surrogate pair, which UTF-8 cannot encode."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
+def _data(data: Any) -> Response:
+    return _json_data(json_bytes(data))
 
 
-def _data(data: Any) -> JSONResponse:
-    return _Json({"success": True, "data": data})
-
-
-def _error(status: int, code: str, message: str) -> JSONResponse:
-    content = {"success": False, "error": {"code": code, "message": message}}
-    return _Json(content, status_code=status)
+def _json_data(data: bytes) -> Response:
+    return Response(b'{"success":true,"data":' + data + b"}", media_type="application/json")

@@ -1,86 +1,97 @@
 """The live episodes of the service, by instance id.
 
-In: an opened environment's episode, then steps. Out: the episode's replies, or a `ServiceError`.
-Called by the routes. It knows nothing of HTTP bodies and nothing of tools.
+In: what to create, then steps. Out: the JSON text of the wire's data, or a `ServiceError`. Called
+by the routes; the work itself is done by `env_service.workers`.
 
-A step that carries a number is answered from the record when it is repeated, so a client may send a
-request again without running it twice. Two requests never work on one episode at the same time. An
-episode whose environment raised is broken for good: that is neither an observation nor a reward.
+A create or a step that is repeated is answered from the record, so a client may send a request
+again without running it twice. Two requests never work on one episode at the same time. An episode
+whose environment failed is broken for good: that is neither an observation nor a reward.
 """
 
+import asyncio
+import json
 import logging
-import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
-from env_service.environments.base import BadMessage, Episode, EpisodeOver
 from env_service.errors import ServiceError
-from seal.wire import CreateReply, EvaluateReply, Message, Mode, StepReply
+from env_service.metrics import Metrics
+from env_service.workers.frames import Spec
+from env_service.workers.pool import Limits, WorkerPool
+from env_service.workers.worker import Journal
+from seal.wire import Message
 
 logger = logging.getLogger(__name__)
 
-Reply = TypeVar("Reply")
+_MOST_EXPIRED_KNOWN = 100_000
 
 
-@dataclass
+@dataclass(eq=False)
 class LiveEpisode:
     """One episode and what was answered so far."""
 
-    instance_id: str
-    """The client's name for it."""
-    task_id: str
-    """Its task."""
-    mode: Mode
-    """How the policy is shown it."""
-    episode: Episode
-    """The environment's object."""
-    opened: CreateReply
-    """What /create answered."""
-    replies: list[StepReply] = field(default_factory=list)
+    spec: Spec
+    """What it was created with."""
+    opened: "asyncio.Future[tuple[Journal, bytes]]"
+    """Its journal, and what /create answered."""
+    used: float
+    """When it was last asked for."""
+    replies: list[bytes] = field(default_factory=list)
     """What each step was answered, by step number."""
     broken: bool = False
-    """The environment raised; nothing more may be asked of it."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the episode works."""
+    """The environment failed; nothing more may be asked of it."""
+    busy: bool = False
+    """A request is working on it."""
 
 
 class LiveEpisodes:
-    """All live episodes."""
+    """All live episodes.
 
-    def __init__(self) -> None:
-        self._episodes: dict[str, LiveEpisode] = {}
+    Args:
+        pool: Where they live.
+        limits: How many there may be, and how long they may be idle.
+        metrics: Where they are counted.
+        clock: Seconds.
+    """
 
-    def add(self, instance_id: str, task_id: str, mode: Mode, episode: Episode) -> LiveEpisode:
-        """Open an episode and keep it."""
-        if instance_id in self._episodes:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._episodes: OrderedDict[str, LiveEpisode] = OrderedDict()  # least recently used first
+        self._expired: OrderedDict[str, None] = OrderedDict()
+        metrics.episodes_live.set_function(lambda: len(self._episodes))
+
+    async def create(self, spec: Spec) -> bytes:
+        """Open an episode, or answer a repeated create of an untouched one from the record."""
+        live = self._episodes.get(spec.instance_id)
+        if live is None:
+            return await self._create(spec)
+        if live.spec != spec or live.replies or live.busy:
             raise ServiceError(
                 409,
                 "instance_exists",
-                f"instance {instance_id!r} is live; release it or choose another instance_id",
+                f"instance {spec.instance_id!r} is live; release it or choose another instance_id",
             )
-        opened = guarded(f"opening {task_id}", episode.open)
-        live = LiveEpisode(instance_id, task_id, mode, episode, opened)
-        self._episodes[instance_id] = live
-        return live
+        _, opened = await asyncio.shield(live.opened)
+        return opened
 
-    def get(self, instance_id: str) -> LiveEpisode:
-        """The live episode of that id."""
-        live = self._episodes.get(instance_id)
-        if live is None:
-            raise ServiceError(
-                404,
-                "unknown_instance",
-                f"no live instance {instance_id!r}; it was never created or is released",
-            )
-        return live
-
-    def step(self, instance_id: str, message: Message, number: int | None) -> tuple[int, StepReply]:
-        """Take a step, or answer a repeated one from the record; the step's number with it."""
+    async def step(self, instance_id: str, message: Message, number: int | None) -> bytes:
+        """Take a step, or answer a repeated one from the record."""
         with self._working_on(instance_id) as live:
             if number is not None and number < len(live.replies):
-                return number, live.replies[number]
+                return live.replies[number]
             if number is not None and number > len(live.replies):
                 raise ServiceError(
                     409,
@@ -88,71 +99,121 @@ class LiveEpisodes:
                     f"got step {number} of instance {instance_id!r}, expected "
                     f"{len(live.replies)} or the number of an earlier step",
                 )
-            try:
-                reply = self._ask(live, lambda: live.episode.step(message), BadMessage, EpisodeOver)
-            except BadMessage as error:
-                raise ServiceError(422, "bad_message", str(error)) from error
-            except EpisodeOver as error:
-                raise ServiceError(409, "episode_over", str(error)) from error
+            journal, _ = live.opened.result()
+            reply = await self._pool.step(journal, message)
             live.replies.append(reply)
-            return len(live.replies) - 1, reply
+            return reply
 
-    def evaluate(self, instance_id: str) -> tuple[LiveEpisode, EvaluateReply]:
+    async def evaluate(self, instance_id: str, sparse: bool) -> bytes:
         """Judge an episode as it stands."""
         with self._working_on(instance_id) as live:
-            return live, self._ask(live, live.episode.evaluate)
+            journal, _ = live.opened.result()
+            return await self._pool.evaluate(journal, sparse)
+
+    def info(self, instance_id: str) -> Any:
+        """What /create said of an episode."""
+        live = self._get(instance_id)
+        if not live.opened.done():
+            raise _busy(instance_id)
+        return json.loads(live.opened.result()[1])["info"]
 
     def release(self, instance_id: str) -> bool:
-        """Forget an episode; False if there was none, so that a repeated release does no harm."""
-        return self._episodes.pop(instance_id, None) is not None
+        """Forget an episode; False if there was none."""
+        live = self._episodes.pop(instance_id, None)
+        if live is None:
+            return False
+        self._drop(live)
+        return True
+
+    def expire(self) -> None:
+        """Drop what has been idle for too long."""
+        oldest = self._clock() - self._limits.idle_timeout_s
+        while self._episodes:
+            instance_id, live = next(iter(self._episodes.items()))
+            if live.used > oldest or live.busy:
+                return
+            del self._episodes[instance_id]
+            self._drop(live)
+            self._expired[instance_id] = None
+            if len(self._expired) > _MOST_EXPIRED_KNOWN:
+                self._expired.popitem(last=False)
+            self._metrics.episodes_expired.inc()
+            logger.info("episode expired", extra={"instance": instance_id})
+
+    async def _create(self, spec: Spec) -> bytes:
+        self.expire()
+        if len(self._episodes) >= self._limits.max_episodes:
+            self._metrics.episodes_refused.inc()
+            raise ServiceError(
+                429,
+                "too_many_episodes",
+                f"{len(self._episodes)} episodes are live, as many as this service takes "
+                "(--max-episodes); release some, or try again later",
+            )
+        opened: asyncio.Future[tuple[Journal, bytes]] = asyncio.ensure_future(self._pool.open(spec))
+        self._episodes[spec.instance_id] = live = LiveEpisode(spec, opened, self._clock())
+        self._expired.pop(spec.instance_id, None)
+        try:
+            _, data = await asyncio.shield(opened)
+        except ServiceError:
+            if self._episodes.get(spec.instance_id) is live:
+                del self._episodes[spec.instance_id]
+            raise
+        self._metrics.episodes_created.inc()
+        return data
+
+    def _get(self, instance_id: str) -> LiveEpisode:
+        self.expire()
+        live = self._episodes.get(instance_id)
+        if live is not None:
+            live.used = self._clock()
+            self._episodes.move_to_end(instance_id)
+            return live
+        if instance_id in self._expired:
+            raise ServiceError(
+                410,
+                "instance_expired",
+                f"instance {instance_id!r} was dropped, as nothing was asked of it for "
+                f"{self._limits.idle_timeout_s:g} s (--idle-timeout); create a new one",
+            )
+        raise ServiceError(
+            404,
+            "unknown_instance",
+            f"no live instance {instance_id!r}; it was never created or is released",
+        )
 
     @contextmanager
     def _working_on(self, instance_id: str) -> Iterator[LiveEpisode]:
-        live = self.get(instance_id)
-        if not live.lock.acquire(blocking=False):
+        live = self._get(instance_id)
+        if live.busy or not live.opened.done():
+            raise _busy(instance_id)
+        if live.broken:
             raise ServiceError(
                 409,
-                "instance_busy",
-                f"instance {instance_id!r} is working on another request; wait for its answer",
+                "episode_broken",
+                f"the environment failed in instance {instance_id!r}; create a new one",
             )
+        live.busy = True
         try:
-            if live.broken:
-                raise ServiceError(
-                    409,
-                    "episode_broken",
-                    f"the environment failed in instance {instance_id!r}; create a new one",
-                )
             yield live
-        finally:
-            live.lock.release()
-
-    def _ask(
-        self, live: LiveEpisode, question: Callable[[], Reply], *expected: type[Exception]
-    ) -> Reply:
-        try:
-            return guarded(f"instance {live.instance_id} of {live.task_id}", question, *expected)
-        except ServiceError:
-            live.broken = True
+        except ServiceError as error:
+            live.broken = error.status == 500
             raise
+        finally:
+            live.busy = False
+            live.used = self._clock()
+
+    def _drop(self, live: LiveEpisode) -> None:
+        def forget(opened: "asyncio.Future[tuple[Journal, bytes]]") -> None:
+            if not opened.cancelled() and opened.exception() is None:
+                self._pool.forget(opened.result()[0])
+
+        live.opened.add_done_callback(forget)
 
 
-def guarded(what: str, question: Callable[[], Reply], *expected: type[Exception]) -> Reply:
-    """Ask an environment; the named border where its exceptions become a status 500.
-
-    Args:
-        what: For the log.
-        question: The call into the environment.
-        expected: Exceptions that are the client's mistakes; they pass through.
-    """
-    try:
-        return question()
-    except expected:
-        raise
-    except Exception as error:
-        logger.exception("environment failed: %s", what)
-        raise ServiceError(
-            500,
-            "environment_error",
-            f"the environment failed ({type(error).__name__}); the service's log has the cause. "
-            "This says nothing about the policy: drop the episode, or create it anew",
-        ) from error
+def _busy(instance_id: str) -> ServiceError:
+    return ServiceError(
+        409,
+        "instance_busy",
+        f"instance {instance_id!r} is working on another request; wait for its answer",
+    )

@@ -7,7 +7,7 @@ AgentEvolver's clients send them all each time; which of them a route reads is i
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from seal.wire import Message
 
@@ -29,7 +29,7 @@ class CreateParams(_Strict):
 class StepParams(_Strict):
     """Params of /step."""
 
-    step: int | None = Field(default=None, ge=0)
+    step: StrictInt | None = Field(default=None, ge=0)
 
 
 class EvaluateParams(_Strict):

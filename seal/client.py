@@ -1,11 +1,13 @@
-"""Async client of an environment service: the wire of `seal.wire`, typed.
+"""Async client of environment services: the wire of `seal.wire`, typed.
 
 Who calls it: `seal.episode` (create, step, evaluate, release), the trainer (put_profile) and the
 launcher (health). What it does not do: keep a dialogue, or decide what a fault means for training.
-The transport can be swapped, so tests need no socket.
+Which of several services an episode goes to is the business of `seal.addresses`. The transport can
+be swapped, so tests need no socket.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +15,8 @@ from typing import Any, Self
 import httpx
 import tenacity
 
+from seal.access_token import TOKEN_VARIABLE
+from seal.addresses import COOL_DOWN_S, Addresses, url_list
 from seal.wire import (
     PROTOCOL_VERSION,
     CreateReply,
@@ -24,45 +28,76 @@ from seal.wire import (
     TurnDiagnosis,
 )
 
+logger = logging.getLogger(__name__)
+
+FULL_WAIT_S = 60.0
+"""Seconds that a new episode waits, all pauses together, while every service is full."""
+
 
 class EnvironmentFault(Exception):
     """The service failed or could not be reached. Never the model's doing, never a reward."""
 
 
+class _NoAnswer(EnvironmentFault):
+    """Nothing came back, however often it was asked."""
+
+
+class _NotNow(EnvironmentFault):
+    """An answer that says to ask again: 503, or the instance still works on this very request."""
+
+
+class _Full(EnvironmentFault):
+    """The service has as many episodes as it may have."""
+
+
 class EnvironmentClient:
-    """One service, any number of concurrent episodes.
+    """One or several equal services, any number of concurrent episodes.
+
+    New episodes are spread over the services and stay where they were created. A service that does
+    not answer gets no new ones for a while; its episodes are lost, which is a fault of each, and
+    the caller may begin them anew.
 
     Args:
-        url: Base address, e.g. http://127.0.0.1:8080.
-        env_type: Name of the environment on that service, e.g. bfcl.
+        urls: Base address, e.g. http://127.0.0.1:8080, or several.
+        env_type: Name of the environment on these services, e.g. bfcl.
+        token: Access token, for services that want one.
         timeout_s: Seconds one request may take.
-        attempts: How often a request that got no answer is sent. Repeating is safe: a step
-            carries its number, a second /create of a live instance is refused, and every other
+        attempts: How often a request is sent that got no answer or was answered "not now".
+            Repeating is safe: a step carries its number, an identical /create of an instance that
+            nothing has happened to is answered from the record, as a step is, and every other
             request can be repeated by its nature.
         transport: Replaces the network in tests.
     """
 
     def __init__(
         self,
-        url: str,
+        urls: str | Sequence[str],
         env_type: str,
         *,
+        token: str | None = None,
         timeout_s: float = 60.0,
         attempts: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._env_type = env_type
         self._attempts = attempts
-        self._url = url
-        # trust_env=False: a proxy set for the outside world must not see a local service.
-        self._http = httpx.AsyncClient(
-            base_url=url,
-            timeout=timeout_s,
-            transport=transport,
-            trust_env=False,
-            # httpcore looks at every idle connection before each request: few are faster than many.
-            limits=httpx.Limits(max_connections=16),
-        )
+        self._token = token
+        self._addresses = Addresses(url_list(urls))
+        # One pool an address: requests that wait for a dead one must not hold up the others'.
+        self._http = {
+            # trust_env=False: a proxy set for the outside world must not see a local service.
+            url: httpx.AsyncClient(
+                base_url=url,
+                headers=None if token is None else {"Authorization": f"Bearer {token}"},
+                timeout=timeout_s,
+                transport=transport,
+                trust_env=False,
+                # httpcore looks at every idle connection before each request: few are faster than
+                # many.
+                limits=httpx.Limits(max_connections=16),
+            )
+            for url in self._addresses.urls
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,34 +112,57 @@ class EnvironmentClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        for http in self._http.values():
+            await http.aclose()
 
     async def health(self) -> None:
-        """Check that the service is healthy and speaks this protocol.
+        """Check that every service is healthy, speaks this protocol and takes our token.
 
         Raises:
-            EnvironmentFault: No answer, not healthy, without our environment, or another protocol
-                version.
+            EnvironmentFault: One gives no answer, is not healthy, is without our environment, has
+                another protocol version, or wants a token.
         """
-        data = await self._request("GET", "/healthz")
-        if self._env_type not in data.get("environments", ()):
-            raise EnvironmentFault(
-                f"the service at {self._url} does not serve {self._env_type!r}, it serves "
-                f"{data.get('environments')} (env_service.env_type)"
-            )
-        theirs = data.get("protocol_version")
-        if theirs != PROTOCOL_VERSION:
-            raise EnvironmentFault(
-                f"the service at {self._url} speaks protocol version {theirs}, this client "
-                f"{PROTOCOL_VERSION}; start the service from the same version of the project"
-            )
+        for url in self._addresses.urls:
+            data = await self._ask(url, "GET", "/healthz")
+            if self._env_type not in data.get("environments", ()):
+                raise EnvironmentFault(
+                    f"the service at {url} does not serve {self._env_type!r}, it serves "
+                    f"{data.get('environments')} (env_service.env_type)"
+                )
+            theirs = data.get("protocol_version")
+            if theirs != PROTOCOL_VERSION:
+                raise EnvironmentFault(
+                    f"the service at {url} speaks protocol version {theirs}, this client "
+                    f"{PROTOCOL_VERSION}; start the service from the same version of the project"
+                )
+            # /healthz is open to all; this one is not, changes nothing and answers for any run.
+            await self._ask(url, "GET", "/runs/health/interface")
 
     async def create(
         self, instance_id: str, task_id: str, *, mode: Mode, run_id: str, tool_format: str
     ) -> CreateReply:
-        """Open an episode; its tool docs come as structured data."""
+        """Open an episode; its tool docs come as structured data.
+
+        Raises:
+            EnvironmentFault: No service answers, all stayed full for FULL_WAIT_S, or one refused.
+        """
         params = {"mode": mode, "run_id": run_id, "tool_format": tool_format, "tools": "structured"}
-        data = await self._post("/create", instance_id, task_id=task_id, params=params)
+        body = self._body(instance_id, task_id=task_id, params=params)
+        retrying = tenacity.AsyncRetrying(
+            # The pauses alone: what the requests themselves take is bounded by their own limits.
+            stop=lambda state: state.idle_for + state.upcoming_sleep > FULL_WAIT_S,
+            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=5.0),
+            retry=tenacity.retry_if_exception_type(_Full),
+            sleep=asyncio.sleep,
+            reraise=True,
+        )
+        try:
+            data: dict[str, Any] = await retrying(self._create_somewhere, instance_id, body)
+        except _Full as fault:
+            raise EnvironmentFault(f"{fault} (waited {FULL_WAIT_S:.0f} s)") from fault
+        except BaseException:
+            self._addresses.forget(instance_id)  # what never began must not count as live
+            raise
         info = data["info"]
         return CreateReply(
             state=tuple(data["state"]),
@@ -135,61 +193,138 @@ class EnvironmentClient:
 
     async def release(self, instance_id: str) -> None:
         """Forget the episode."""
-        await self._post("/release", instance_id)
+        try:
+            await self._post("/release", instance_id)
+        finally:
+            self._addresses.forget(instance_id)
 
     async def put_profile(
         self, run_id: str, profile: Mapping[str, Any], config: Mapping[str, Any]
     ) -> InterfaceReply:
-        """Send a round's failure profile; the service evolves the run's interface from it."""
+        """Send a round's failure profile; every service evolves the run's interface from it.
+
+        Raises:
+            EnvironmentFault: No service took it, or two made different interfaces of it.
+        """
         body = {"profile": profile, "config": config}
-        data = await self._request("PUT", f"/runs/{run_id}/profile", json=body)
-        return InterfaceReply(**{**data, "active": tuple(data["active"])})
+        replies: dict[str, InterfaceReply] = {}
+        faults: dict[str, EnvironmentFault] = {}
+        for url in self._addresses.urls:
+            try:
+                data = await self._ask(url, "PUT", f"/runs/{run_id}/profile", body)
+                replies[url] = InterfaceReply(**{**data, "active": tuple(data["active"])})
+            except EnvironmentFault as fault:
+                faults[url] = fault
+        if not replies:
+            raise EnvironmentFault(_all_of("no environment service took the profile", faults))
+        for url, missed in faults.items():
+            self._addresses.leave_out(url)
+            logger.warning(
+                "the environment service at %s did not take the profile; until it takes a later "
+                "one, its episodes see an older learning interface: %s",
+                url,
+                missed,
+            )
+        if len({reply.content_hash for reply in replies.values()}) > 1:
+            made = ", ".join(f"{reply.content_hash} at {url}" for url, reply in replies.items())
+            raise EnvironmentFault(
+                f"the environment services made different interfaces of one profile ({made}); "
+                "start all of them anew, from the same version of the project"
+            )
+        return next(iter(replies.values()))
 
-    async def _post(
-        self,
-        path: str,
-        instance_id: str,
-        *,
-        task_id: str | None = None,
-        messages: Message | Sequence[Message] | None = None,
-        params: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        body: dict[str, Any] = {"env_type": self._env_type, "instance_id": instance_id}
-        if task_id is not None:
-            body["task_id"] = task_id
-        if messages is not None:
-            body["messages"] = messages
-        if params is not None:
-            body["params"] = params
-        return await self._request("POST", path, json=body)
+    async def _create_somewhere(self, instance_id: str, body: Any) -> dict[str, Any]:
+        """Ask one address after the other until one takes the episode."""
+        faults: dict[str, EnvironmentFault] = {}
+        while (url := self._addresses.place(instance_id, faults)) is not None:
+            try:
+                return await self._ask_living(url, "/create", body)
+            except (_NoAnswer, _NotNow, _Full) as fault:
+                faults[url] = fault
+        full = any(isinstance(fault, _Full) for fault in faults.values())
+        kind = _Full if full else EnvironmentFault
+        raise kind(_all_of("no environment service takes the episode", faults))
 
-    async def _request(self, method: str, path: str, json: Any = None) -> dict[str, Any]:
+    async def _post(self, path: str, instance_id: str, **fields: Any) -> dict[str, Any]:
+        """Ask the service that an episode lives at."""
+        url = self._addresses.home(instance_id)
+        if url is None:
+            raise EnvironmentFault(f"{path}: this client has no live instance {instance_id!r}")
+        return await self._ask_living(url, path, self._body(instance_id, **fields))
+
+    def _body(self, instance_id: str, **fields: Any) -> dict[str, Any]:
+        return {"env_type": self._env_type, "instance_id": instance_id, **fields}
+
+    async def _ask_living(self, url: str, path: str, body: Any) -> dict[str, Any]:
+        """Ask on behalf of an episode; an address that does not answer is left out from then on."""
+        try:
+            return await self._ask(url, "POST", path, body)
+        except _NoAnswer as fault:
+            if self._addresses.leave_out(url):
+                logger.warning(
+                    "%s New episodes go to other addresses, if there are any, and to %s again in "
+                    "%.0f s",
+                    fault,
+                    url,
+                    COOL_DOWN_S,
+                )
+            raise
+
+    async def _ask(self, url: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
         retrying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(self._attempts),
             wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5.0),
-            retry=tenacity.retry_if_exception_type(httpx.TransportError),
+            retry=tenacity.retry_if_exception_type((httpx.TransportError, _NotNow)),
             sleep=asyncio.sleep,
             reraise=True,
         )
         try:
-            response: httpx.Response = await retrying(self._http.request, method, path, json=json)
+            data: dict[str, Any] = await retrying(self._ask_once, url, method, path, body)
         except httpx.TransportError as error:
-            raise EnvironmentFault(
-                f"no answer from the environment service at {self._url}{path} "
+            raise _NoAnswer(
+                f"no answer from the environment service at {url}{path} "
                 f"({type(error).__name__}, {self._attempts} attempts); is it running?"
             ) from error
-        return self._data(path, response)
+        return data
 
-    def _data(self, path: str, response: httpx.Response) -> dict[str, Any]:
+    async def _ask_once(self, url: str, method: str, path: str, body: Any) -> dict[str, Any]:
+        response = await self._http[url].request(method, path, json=body)
+        if self._addresses.take_back(url):
+            logger.warning("the environment service at %s answers again", url)
         try:
-            body = response.json()
+            answer = response.json()
         except ValueError:
-            body = {}
-        if response.is_success and body.get("success") is True:
-            data = body.get("data")
+            answer = None
+        if not isinstance(answer, dict):
+            answer = {}
+        if response.is_success and answer.get("success") is True:
+            data = answer.get("data")
             return data if isinstance(data, dict) else {}
-        error = body.get("error") or {}
-        raise EnvironmentFault(
-            f"the environment service at {self._url}{path} answered {response.status_code} "
-            f"({error.get('code', 'no code')}): {error.get('message', 'no message')}"
+        raise self._fault(f"{url}{path}", response.status_code, answer.get("error"))
+
+    def _fault(self, where: str, status: int, error: Any) -> EnvironmentFault:
+        """What an answer that is no success means."""
+        error = error if isinstance(error, dict) else {}
+        code = error.get("code", "no code")
+        said = (
+            f"the environment service at {where} answered {status} ({code}): "
+            f"{error.get('message', 'no message')}"
         )
+        match status, code:
+            case 401, _:
+                wants = "another token than it was sent" if self._token else "an access token"
+                return EnvironmentFault(
+                    f"{said}; it wants {wants}: set env_service.token_file to a file that holds "
+                    f"it, or {TOKEN_VARIABLE} to the token itself"
+                )
+            case (503, _) | (409, "instance_busy"):
+                return _NotNow(said)
+            case 429, "too_many_episodes":
+                return _Full(said)
+        return EnvironmentFault(said)
+
+
+def _all_of(what: str, faults: Mapping[str, EnvironmentFault]) -> str:
+    """The faults of all addresses in one sentence; of one address, its own."""
+    said = "; ".join(map(str, faults.values()))
+    return said if len(faults) == 1 else f"{what}: {said}"

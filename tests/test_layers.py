@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.loop_log")
-DIALOGUE = ("seal.client", "seal.episode")
-SERVICE_STACK = ("fastapi", "pydantic", "uvicorn", "starlette")
+DIALOGUE = ("seal.access_token", "seal.addresses", "seal.client", "seal.episode")
+SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = ("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict", "omegaconf")
 
 
@@ -33,7 +33,10 @@ ROOMS = (
         ),
         METHOD,
     ),
-    Room(("seal/client.py", "seal/episode.py"), (*METHOD, *DIALOGUE, "httpx", "tenacity")),
+    Room(
+        ("seal/access_token.py", "seal/addresses.py", "seal/client.py", "seal/episode.py"),
+        (*METHOD, *DIALOGUE, "httpx", "tenacity"),
+    ),
     Room(
         ("seal/launch", "launcher.py"),
         (*METHOD, *DIALOGUE, "seal.launch", "hydra", "omegaconf", "psutil", "rich", "yaml"),

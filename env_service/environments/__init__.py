@@ -1,29 +1,37 @@
 """The environments this service can serve, by name.
 
-A new environment is a folder here and one entry in ENVIRONMENTS. Each is imported when it is asked
-for, so that a broken or missing installation of one does not stop the others.
+A new environment is a folder here and one entry in ENVIRONMENTS. Each is imported where it runs, in
+the worker processes: the service's own process knows environments by name alone.
 """
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
 
 from env_service.environments.base import Environment, SelfCheckFailed
 
+ENVIRONMENTS: Mapping[str, str] = {
+    "bfcl": "env_service.environments.bfcl.environment:BfclEnvironment",
+    "toy": "env_service.environments.toy.environment:ToyEnvironment",
+}
+"""Environment name (`env_type` of the wire) -> "module:class"."""
 
-def _bfcl() -> Environment:
+
+def load(name: str, place: str) -> Environment:
+    """Import and make an environment.
+
+    Args:
+        name: Its name, for the error.
+        place: "module:class".
+
+    Raises:
+        SelfCheckFailed: It does not import.
+    """
+    module, _, class_name = place.partition(":")
     try:
-        from env_service.environments.bfcl.environment import BfclEnvironment
+        found = vars(importlib.import_module(module))[class_name]
     except ImportError as error:
         raise SelfCheckFailed(
-            f"bfcl does not import ({error}); install the service's requirements with install.sh"
+            f"{name} does not import ({error}); install the service's requirements with install.sh"
         ) from error
-    return BfclEnvironment()
-
-
-def _toy() -> Environment:
-    from env_service.environments.toy.environment import ToyEnvironment
-
-    return ToyEnvironment()
-
-
-ENVIRONMENTS: Mapping[str, Callable[[], Environment]] = {"bfcl": _bfcl, "toy": _toy}
-"""Environment name (`env_type` of the wire) -> function that loads it."""
+    environment: Environment = found()
+    return environment

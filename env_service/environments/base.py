@@ -2,14 +2,16 @@
 
 A new environment implements these two protocols and adds one line to
 `env_service.environments.ENVIRONMENTS`. Episodes are plain synchronous objects that know nothing of
-HTTP: they may live in the service's process or in a worker.
+HTTP. They live in worker processes and are rebuilt in another one by taking their steps again: the
+same steps must always give the same replies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from seal.coevolution.interface import INITIAL, Interface
+from seal.coevolution.labels import Label
 from seal.wire import CreateReply, EvaluateReply, Message, Mode, StepReply
 
 
@@ -30,6 +32,35 @@ class EpisodeOptions:
     def interface_version(self) -> int:
         """Version the policy is shown: 0, the original benchmark, in mode eval."""
         return self.interface.version if self.mode == "train" else 0
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "EpisodeOptions":
+        """Read what JSON has made of an instance's fields."""
+        interface = dict(values["interface"])
+        interface["guidelines"] = tuple(Label(label) for label in interface["guidelines"])
+        return cls(**{**values, "interface": Interface(**interface)})
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A limit stopped one call of a step: it and the calls after it have no effect."""
+
+    call: int
+    """Index of the call among the step's readable calls."""
+    reason: str
+    """Which limit, as a phrase: what is told to the policy."""
+
+
+class CallStopped(Exception):
+    """A call has gone over a limit; the episode that raised this is spoilt and must be rebuilt."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.reason)
+        self.stop = stop
+
+
+def unwatched(index: int) -> None:
+    """The `before_call` of steps that are taken without limits."""
 
 
 class UnknownTask(ValueError):
@@ -58,12 +89,23 @@ class Episode(Protocol):
     def open(self) -> CreateReply:
         """The messages that open the dialogue, and the tool docs."""
 
-    def step(self, message: Message) -> StepReply:
+    def step(
+        self,
+        message: Message,
+        stop: Stop | None = None,
+        before_call: Callable[[int], None] = unwatched,
+    ) -> StepReply:
         """Take one assistant message and return what follows it.
+
+        Args:
+            message: The assistant message.
+            stop: Calls that are not to be run, as a limit stopped them when they were.
+            before_call: Told the index of each call before it runs.
 
         Raises:
             BadMessage: It is no assistant message; the episode is as it was.
             EpisodeOver: The episode has ended.
+            CallStopped: A call took too much memory, or its result was too long.
         """
 
     def evaluate(self) -> EvaluateReply:

@@ -10,10 +10,17 @@ than the limit end the episode. In mode "eval" no method of the interface is cal
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from env_service.environments.base import BadMessage, EpisodeOptions, EpisodeOver
+from env_service.environments.base import (
+    BadMessage,
+    CallStopped,
+    EpisodeOptions,
+    EpisodeOver,
+    Stop,
+    unwatched,
+)
 from env_service.environments.prompt import tool_prompt
 from seal.coevolution.diagnosis import CallEvidence, TurnEvidence, diagnose, schema_violations
 from seal.formats import ParsedMessage, ParseFault, ToolCall, parse, parse_structured
@@ -29,6 +36,12 @@ from seal.wire import (
 FEEDBACK_NAME = "tool_call_parser"
 """Name on the tool message that tells the policy of a call that could not be read."""
 
+LONGEST_RESULT = 1_000_000
+"""Characters of one tool result; a longer one stops the call."""
+
+_STOPPED = "Error during execution: the call was stopped, {}"
+_NOT_RUN = "Error during execution: not run, as an earlier call of the message was stopped"
+
 
 @dataclass(frozen=True)
 class StepRecord:
@@ -38,6 +51,8 @@ class StepRecord:
     """Calls that could be read, in order; all of them were answered."""
     faults: tuple[ParseFault, ...]
     """Calls that could not be read."""
+    stop: Stop | None = None
+    """The call that a limit stopped, if one was."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,32 @@ class ToolResult:
     """The observation."""
     error: str | None
     """The same text if it reports an error, else None."""
+
+
+def run_calls(
+    record: StepRecord,
+    execute: Callable[[ToolCall], ToolResult],
+    before_call: Callable[[int], None] = unwatched,
+) -> Iterator[tuple[ToolCall, ToolResult]]:
+    """Run the calls of a step one by one, but none that a limit has stopped.
+
+    Raises:
+        CallStopped: A call took too much memory, or its result was too long.
+    """
+    for index, call in enumerate(record.calls):
+        if record.stop is not None and index >= record.stop.call:
+            first = index == record.stop.call
+            text = _STOPPED.format(record.stop.reason) if first else _NOT_RUN
+            yield call, ToolResult(text, text)
+            continue
+        before_call(index)
+        try:
+            result = execute(call)
+        except MemoryError:
+            raise CallStopped(Stop(index, "as it took too much memory")) from None
+        if len(result.text) > LONGEST_RESULT:
+            raise CallStopped(Stop(index, f"as its result has over {LONGEST_RESULT} characters"))
+        yield call, result
 
 
 @dataclass(frozen=True)
@@ -124,15 +165,25 @@ class TurnDialogue(ABC):
             interface_version=self._options.interface_version,
         )
 
-    def step(self, message: Message) -> StepReply:
+    def step(
+        self,
+        message: Message,
+        stop: Stop | None = None,
+        before_call: Callable[[int], None] = unwatched,
+    ) -> StepReply:
         """Take one assistant message and return what follows it."""
         if self._over:
             raise EpisodeOver("the episode has ended; evaluate or release it")
         turn = len(self._records) - 1
         said = _read(message, self._options.tool_format, self.available_docs(turn))
         steps = self._records[turn]
-        steps.append(StepRecord(tuple(call for call, _ in said.calls), said.faults))
-        state = [self._observe(call, call_id, turn, len(steps) - 1) for call, call_id in said.calls]
+        record = StepRecord(tuple(call for call, _ in said.calls), said.faults, stop)
+        steps.append(record)
+        results = run_calls(record, lambda call: self.execute(call, turn), before_call)
+        state = [
+            self._observe(call, result, call_id, turn, len(steps) - 1)
+            for (call, result), (_, call_id) in zip(results, said.calls, strict=True)
+        ]
         state += self._parse_feedback(said)
         if not state:
             return self._next_turn()
@@ -175,8 +226,9 @@ class TurnDialogue(ABC):
     def _shown(self, docs: Sequence[ToolDoc]) -> Sequence[ToolDoc]:
         return docs if self._interface is None else self._interface.tool_docs(docs)
 
-    def _observe(self, call: ToolCall, call_id: str | None, turn: int, step: int) -> Message:
-        result = self.execute(call, turn)
+    def _observe(
+        self, call: ToolCall, result: ToolResult, call_id: str | None, turn: int, step: int
+    ) -> Message:
         content = result.text
         if result.error is not None and self._interface is not None:
             doc = self.available_docs(turn).get(call.name)

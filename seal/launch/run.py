@@ -20,8 +20,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from seal.access_token import TokenError, read_token
+from seal.addresses import url_list
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.launch.processes import Family, tail
 from seal.loop_log import PHASES, ROUNDS, LineReader
@@ -95,7 +97,8 @@ def check_inputs(recipe: DictConfig) -> None:
     """Refuse to start what cannot work.
 
     Raises:
-        RunError: The name is no folder's name, a data file is missing, or the disk is nearly full.
+        RunError: The name is no folder's name, an address or the token is none, a data file is
+            missing, or the disk is nearly full.
     """
     name = str(recipe.trainer.experiment_name)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
@@ -103,7 +106,8 @@ def check_inputs(recipe: DictConfig) -> None:
             f"trainer.experiment_name={name!r} names folders: use letters, digits, '.', '_' and "
             "'-', a letter or digit first, at most 100"
         )
-    _address(recipe)
+    _urls(recipe)
+    _token(recipe)
     for key in ("train_files", "val_files"):
         if not (ROOT / str(recipe.data[key])).is_file():
             raise RunError(
@@ -152,9 +156,16 @@ def start_service(recipe: DictConfig, family: Family) -> "subprocess.Popen[bytes
     """Start the environment service at `env_service.env_url` and wait until it is healthy.
 
     Raises:
-        RunError: Its environment is missing, the port is taken, or it does not become healthy.
+        RunError: There are several addresses, its environment is missing, the port is taken, or it
+            does not become healthy.
     """
-    host, port = _address(recipe)
+    urls = _urls(recipe)
+    if len(urls) > 1:
+        raise RunError(
+            f"--with-bfcl starts one service, and env_service.env_url has {len(urls)} addresses "
+            f"({', '.join(urls)}); start those yourself and leave --with-bfcl out, or name one"
+        )
+    host, port = _host_and_port(urls[0])
     if not SERVICE_PYTHON.exists():
         raise RunError("the service's environment .venv-bfcl is missing; run: bash install.sh")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -170,6 +181,9 @@ def start_service(recipe: DictConfig, family: Family) -> "subprocess.Popen[bytes
     log.unlink(missing_ok=True)
     command = [str(SERVICE_PYTHON), "-m", "env_service", "--host", host, "--port", str(port)]
     command += ["--env", str(recipe.env_service.env_type)]
+    token_file = _token_file(recipe)
+    if token_file is not None:
+        command += ["--token-file", str(token_file)]
     service = family.start(command, log, {}, ROOT)
     deadline = time.monotonic() + SERVICE_START_S
     while True:
@@ -184,8 +198,17 @@ def start_service(recipe: DictConfig, family: Family) -> "subprocess.Popen[bytes
         time.sleep(0.2)
 
 
-def _address(recipe: DictConfig) -> tuple[str, int]:
-    url = str(recipe.env_service.env_url)
+def _urls(recipe: DictConfig) -> tuple[str, ...]:
+    value = recipe.env_service.env_url
+    urls = url_list(map(str, value) if isinstance(value, ListConfig) else [str(value)])
+    if not urls:
+        raise RunError("env_service.env_url=[] has no address like http://127.0.0.1:8080")
+    for url in urls:
+        _host_and_port(url)
+    return urls
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
     try:
         address = urlsplit(url)
         if address.scheme == "http" and address.hostname and address.port:
@@ -195,13 +218,29 @@ def _address(recipe: DictConfig) -> tuple[str, int]:
     raise RunError(f"env_service.env_url={url!r} is no address like http://127.0.0.1:8080")
 
 
+def _token_file(recipe: DictConfig) -> Path | None:
+    """Where the token is, whatever folder the launcher was called from."""
+    name = recipe.env_service.token_file
+    return None if name is None else ROOT / str(name)
+
+
+def _token(recipe: DictConfig) -> str | None:
+    try:
+        return read_token(_token_file(recipe))
+    except TokenError as error:
+        raise RunError(str(error)) from error
+
+
 def check_service(recipe: DictConfig, attempts: int = 3) -> None:
-    """Raise EnvironmentFault unless the service is healthy and speaks our protocol."""
+    """Raise EnvironmentFault unless every service is healthy and speaks our protocol."""
 
     async def check() -> None:
-        settings = recipe.env_service
         async with EnvironmentClient(
-            settings.env_url, settings.env_type, attempts=attempts, timeout_s=10.0
+            _urls(recipe),
+            recipe.env_service.env_type,
+            token=_token(recipe),
+            attempts=attempts,
+            timeout_s=10.0,
         ) as client:
             await client.health()
 

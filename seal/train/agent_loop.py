@@ -15,6 +15,8 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
+from seal.access_token import read_token
+from seal.addresses import url_list
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.episode import Episode, Task, run_episode
 from seal.train.round import RolloutRecord
@@ -22,9 +24,9 @@ from seal.wire import Message, ToolDoc
 
 
 @functools.cache
-def _client(url: str, env_type: str) -> EnvironmentClient:
+def _client(urls: tuple[str, ...], env_type: str, token_file: str | None) -> EnvironmentClient:
     """One client a worker process: its connections are shared by all rollouts there."""
-    return EnvironmentClient(url, env_type)
+    return EnvironmentClient(urls, env_type, token=read_token(token_file))
 
 
 @dataclass
@@ -64,7 +66,7 @@ class SealAgentLoop(AgentLoopBase):
         params = dict(sampling_params)
         if row.get("temperature") is not None:
             params["temperature"] = row["temperature"]
-        client = _client(settings.env_url, settings.env_type)
+        client = _client(url_list(settings.env_url), settings.env_type, settings.token_file)
         for attempt in range(1, settings.attempts + 1):
             metrics: dict[str, Any] = {}
             stream = _TokenStream()

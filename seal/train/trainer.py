@@ -19,6 +19,8 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
+from seal.access_token import read_token
+from seal.addresses import url_list
 from seal.client import EnvironmentClient
 from seal.coevolution.interface import InterfaceConfig
 from seal.coevolution.labels import label_from_config
@@ -150,7 +152,10 @@ class SealTrainer(PPOTrainerSync):
 
     async def _send_profile(self, profile: FailureProfile) -> InterfaceReply:
         settings = self.config.env_service
-        async with EnvironmentClient(settings.env_url, settings.env_type) as client:
+        token = read_token(settings.token_file)
+        async with EnvironmentClient(
+            url_list(settings.env_url), settings.env_type, token=token
+        ) as client:
             return await client.put_profile(
                 self.config.seal.run_id,
                 profile.to_json(),

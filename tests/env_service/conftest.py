@@ -3,16 +3,22 @@
 from collections.abc import Iterator
 
 import pytest
-from serving import Service, serve
+from serving import Limits, Service, serve
 
 from env_service.environments import ENVIRONMENTS
 
 
+@pytest.fixture(scope="session")
+def toy_service() -> Iterator[Service]:
+    yield from serve({"toy": ENVIRONMENTS["toy"]})
+
+
 @pytest.fixture
-def toy() -> Iterator[Service]:
-    yield from serve({"toy": ENVIRONMENTS["toy"]()})
+def toy(toy_service: Service) -> Iterator[Service]:
+    yield toy_service
+    toy_service.release_all()
 
 
 @pytest.fixture(scope="session")
 def bfcl() -> Iterator[Service]:
-    yield from serve({"bfcl": ENVIRONMENTS["bfcl"]()})
+    yield from serve({"bfcl": ENVIRONMENTS["bfcl"]}, limits=Limits(workers=2))

@@ -1,16 +1,11 @@
 """Routes, envelope and protocol, over HTTP on the toy world."""
 
-from collections.abc import Iterator
-
 import pytest
 from serving import Service, serve
 
-from env_service.environments.base import EpisodeOptions, SelfCheckFailed
-from env_service.environments.toy.environment import TASKS, ToyEnvironment, ToyEpisode
-from env_service.errors import ServiceError
-from env_service.live import LiveEpisodes
+from env_service.environments.base import SelfCheckFailed
 from seal.formats import FORMATS, ToolCall, render_calls
-from seal.wire import CONVERSATION_COMPLETED, Message, StepReply
+from seal.wire import CONVERSATION_COMPLETED
 
 LAMP_ON = render_calls([ToolCall("switch_lamp", {"on": True})], "hermes")
 ADD_3 = render_calls([ToolCall("add", {"amount": 3})], "hermes")
@@ -33,13 +28,13 @@ def test_health_names_protocol_and_environments(toy: Service) -> None:
     )
 
 
-def test_a_broken_environment_is_never_served() -> None:
-    class Broken(ToyEnvironment):
-        def self_check(self) -> None:
-            raise SelfCheckFailed("toy: a wire is loose")
-
-    with pytest.raises(SelfCheckFailed, match="a wire is loose"):
-        next(serve({"toy": Broken()}))
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("faulty:Broken", "a wire is loose"), ("no_such_module:X", "toy does not import")],
+)
+def test_a_broken_environment_is_never_served(place: str, words: str) -> None:
+    with pytest.raises(SelfCheckFailed, match=words):
+        next(serve({"toy": place}))
 
 
 def test_an_episode_from_create_to_release(toy: Service) -> None:
@@ -220,8 +215,32 @@ def test_a_live_instance_is_never_replaced(toy: Service) -> None:
     toy.ok("/create", env_type="toy", task_id="toy_mixed", instance_id="a")
     toy.say("a", ADD_3)
     body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
+    # A create that was repeated because its answer got lost has taken no step.
     assert toy.refused("/create", **body)[:2] == (409, "instance_exists")
     assert toy.say("a", ADD_1)["state"][0]["content"] == '{"total": 4}'
+
+
+def test_a_repeated_create_is_answered_from_the_record(toy: Service) -> None:
+    body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
+    first = toy.ok("/create", **body)
+    assert toy.ok("/create", **body) == first
+    other = {**body, "params": {"tools": "structured"}}
+    assert toy.refused("/create", **other)[:2] == (409, "instance_exists")
+    one, same = toy.both("/create", {**body, "instance_id": "b"}, {**body, "instance_id": "b"})
+    assert one == same and one[0] == 200
+    toy.created.add("b")
+    assert toy.say("a", ADD_3)["state"][0]["content"] == '{"total": 3}'
+
+
+@pytest.mark.parametrize("number", [True, "0", 0.0])
+def test_a_step_number_is_an_integer(toy: Service, number: object) -> None:
+    toy.ok("/create", env_type="toy", task_id="toy_mixed", instance_id="a")
+    message = {"role": "assistant", "content": ADD_3}
+    status, code, text = toy.refused(
+        "/step", instance_id="a", messages=message, params={"step": number}
+    )
+    assert (status, code) == (422, "invalid_request")
+    assert "params.step" in text
 
 
 def test_half_a_surrogate_pair_is_no_fault_of_the_service(toy: Service) -> None:
@@ -239,50 +258,14 @@ def test_unknown_routes_are_answered_in_the_envelope(toy: Service) -> None:
         assert reply["error"]["code"] == "no_such_route"
 
 
-class FailingEpisode(ToyEpisode):
-    """Fails at its first step."""
-
-    def step(self, message: Message) -> StepReply:
-        raise OSError("/secret/path is gone")
-
-
-class FailingEnvironment(ToyEnvironment):
-    """Opens failing episodes."""
-
-    def create(self, task_id: str, options: EpisodeOptions) -> ToyEpisode:
-        return FailingEpisode(TASKS[task_id], options)
-
-
-@pytest.fixture
-def failing() -> Iterator[Service]:
-    yield from serve({"toy": FailingEnvironment()})
-
-
-def test_a_failure_of_the_environment_is_a_status_and_final(failing: Service) -> None:
-    failing.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="a")
-    message = {"role": "assistant", "content": LAMP_ON}
-    status, code, text = failing.refused("/step", instance_id="a", messages=message)
-    assert (status, code) == (500, "environment_error")
-    assert "OSError" in text and "secret" not in text
-    assert failing.refused("/step", instance_id="a", messages=message)[:2] == (
-        409,
-        "episode_broken",
-    )
-    assert failing.refused("/evaluate", instance_id="a")[:2] == (409, "episode_broken")
-    failing.ok("/release", instance_id="a")
-
-
-def test_two_requests_never_work_on_one_episode() -> None:
-    live = LiveEpisodes()
-    episode = ToyEnvironment().create("toy_lamp", EpisodeOptions())
-    working = live.add("a", "toy_lamp", "eval", episode)
-    message = {"role": "assistant", "content": LAMP_ON}
-    with working.lock:
-        for request in (lambda: live.step("a", message, 0), lambda: live.evaluate("a")):
-            with pytest.raises(ServiceError) as caught:
-                request()
-            assert (caught.value.status, caught.value.code) == (409, "instance_busy")
-    assert live.step("a", message, 0)[0] == 0
+def test_two_requests_never_work_on_one_episode(toy: Service) -> None:
+    toy.ok("/create", env_type="toy", task_id="toy_mixed", instance_id="a")
+    body = {"instance_id": "a", "messages": {"role": "assistant", "content": ADD_3}}
+    answers = toy.both("/step", body, body)
+    assert sorted(status for status, _ in answers) == [200, 409]
+    (refused,) = (reply for status, reply in answers if status == 409)
+    assert refused["error"]["code"] == "instance_busy"
+    assert toy.say("a", ADD_1)["state"][0]["content"] == '{"total": 4}'
 
 
 def test_the_routes_are_documented(toy: Service) -> None:

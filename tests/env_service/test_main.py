@@ -1,14 +1,21 @@
 """The command line: what it listens on, and what it says when it cannot."""
 
+import contextlib
+import json
 import logging
+import os
 import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from env_service import __main__ as command_line
 from env_service.environments import ENVIRONMENTS
-from env_service.environments.base import Environment, SelfCheckFailed
-from env_service.environments.toy.environment import ToyEnvironment
 
 
 @pytest.fixture(autouse=True)
@@ -42,15 +49,126 @@ def test_a_taken_port_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_failed_self_check_is_one_sentence(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Broken(ToyEnvironment):
-        def self_check(self) -> None:
-            raise SelfCheckFailed("toy: a wire is loose")
+    monkeypatch.setattr(command_line, "ENVIRONMENTS", {**ENVIRONMENTS, "toy": "faulty:Broken"})
+    arguments = ["--port", "0", "--env", "toy", "--log-level", "ERROR"]
+    assert command_line.main(arguments) == 1
+    said = capfd.readouterr().err
+    assert said == "env_service: self check failed: toy: a wire is loose\n"
 
-    def load() -> Environment:
-        return Broken()
 
-    monkeypatch.setattr(command_line, "ENVIRONMENTS", {**ENVIRONMENTS, "toy": load})
-    assert command_line.main(["--port", "0", "--env", "toy"]) == 1
-    assert capsys.readouterr().err == "env_service: self check failed: toy: a wire is loose\n"
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--host", "0.0.0.0"], ["--host 0.0.0.0", "--token-file", "SEAL_ENV_TOKEN"]),
+        (["--host", "::"], ["--token-file"]),
+        (["--token-file", "no/such/file"], ["cannot read --token-file", "no/such/file"]),
+        (["--port", "70000"], ["cannot listen on", "--port"]),
+    ],
+)
+def test_what_it_cannot_do_is_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    monkeypatch.delenv("SEAL_ENV_TOKEN", raising=False)
+    assert command_line.main([*arguments, "--env", "toy"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert all(word in said for word in words)
+
+
+@pytest.mark.parametrize("option", ["--workers", "--max-episodes", "--idle-timeout"])
+def test_a_limit_of_nothing_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command_line.main([option, "0"])
+    assert ended.value.code == 2
+    assert option in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def running(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service in a process of its own, and its address."""
+    command = [sys.executable, "-m", "env_service", "--env", "toy", "--port", "0", *arguments]
+    environment = {**os.environ, **variables}
+    service = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert service.stderr is not None
+    try:
+        for line in service.stderr:
+            said = json.loads(line)
+            if said["message"] == "serving":
+                break
+        yield service, f"http://{said['host']}:{said['port']}"
+    finally:
+        service.kill()
+        service.wait()
+        service.stderr.close()
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def test_it_ends_soon_when_told_to_and_leaves_no_process() -> None:
+    with running("--workers", "2") as (service, address):
+        workers = children(service.pid)
+        assert len(workers) == 2
+        # An idle connection and a live episode hold nothing up.
+        with httpx.Client(base_url=address, trust_env=False) as client:
+            body = {"env_type": "toy", "task_id": "toy_lamp", "instance_id": "a"}
+            assert client.post("/create", json=body).status_code == 200
+            service.terminate()
+            assert service.wait(timeout=5) == 0
+        assert not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers)
+
+
+def test_workers_end_when_the_service_is_killed() -> None:
+    with running("--workers", "2") as (service, _):
+        workers = children(service.pid)
+        service.kill()
+        service.wait()
+        deadline = time.monotonic() + 5
+        while any(is_running(pid) for pid in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_the_log_names_instances_and_no_arguments() -> None:
+    with running() as (service, address):
+        with httpx.Client(base_url=address, trust_env=False) as client:
+            body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
+            client.post("/create", json=body)
+            text = '<tool_call>{"name": "add", "arguments": {"amount": 1234567}}</tool_call>'
+            message = {"role": "assistant", "content": text}
+            reply = client.post("/step", json={"instance_id": "a", "messages": message}).json()
+            assert "1234567" in reply["data"]["state"][0]["content"]
+            client.post("/release", json={"instance_id": "a"})
+        service.terminate()
+        assert service.stderr is not None
+        lines = [json.loads(line) for line in service.stderr]
+    said = {line["message"]: line for line in lines}
+    assert said["create"]["instance"] == said["release"]["instance"] == "a"
+    assert said["create"]["task"] == "toy_mixed"
+    assert "1234567" not in json.dumps(lines)
+
+
+def test_a_token_in_a_file_opens_another_address(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    with running("--token-file", str(file), "--host", "127.0.0.1") as (_, address):
+        with httpx.Client(base_url=address, trust_env=False) as client:
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/metrics").status_code == 401
+            header = {"authorization": "Bearer secret"}
+            assert client.get("/metrics", headers=header).status_code == 200

@@ -1,9 +1,12 @@
 """The back edge: profiles in, immutable interface snapshots out, episodes pinned to one."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from serving import Service
+import pytest
+from serving import Service, serve
 
+from env_service.environments import ENVIRONMENTS
 from seal.coevolution.interface import INITIAL, InterfaceConfig, evolve
 from seal.coevolution.labels import Label
 from seal.coevolution.profile import EMPTY, LabeledTrajectory, profile_of
@@ -13,6 +16,12 @@ FAILING = [
     for label in (Label.ARGUMENT_MISMATCH, Label.MISSING_TOOL_CALL, Label.RECOVERY_FAILURE)
     for _ in range(20)
 ]
+
+
+@pytest.fixture
+def toy() -> Iterator[Service]:
+    """A service that has heard of no run."""
+    yield from serve({"toy": ENVIRONMENTS["toy"]})
 
 
 def body(version: int, trajectories: list[LabeledTrajectory]) -> dict[str, Any]:

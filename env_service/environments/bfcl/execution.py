@@ -10,8 +10,10 @@ tool is not rewritten, and a name of Python itself (print, open) is not callable
 """
 
 import copy
+import functools
+import inspect
 import json
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from env_service.environments.bfcl.tasks import BfclTask
@@ -49,10 +51,17 @@ class ToolExecutor:
         """
         if call.name not in available or call.name not in self._owner:
             return _unavailable(call.name)
-        method = getattr(self._instances[self._owner[call.name]], call.name)
+        owner = self._owner[call.name]
+        method = getattr(self._instances[owner], call.name)
+        arguments = {**_mutable_defaults(owner, call.name), **call.arguments}
         try:
             # A copy, as a tool may keep an argument as part of its state and change it later.
-            return _result_text(method(**copy.deepcopy(call.arguments)))
+            return _result_text(method(**copy.deepcopy(arguments)))
+        except MemoryError:
+            raise  # the service's limit, not the tool's answer
+        except RecursionError:
+            # Python adds words that depend on how deep the caller is; a replay must give the same.
+            return f"{EXCEPTION_PREFIX}maximum recursion depth exceeded"
         except Exception as error:  # the named border: whatever a tool raises is its result
             return f"{EXCEPTION_PREFIX}{error}"
 
@@ -87,6 +96,17 @@ def _new_instance(task: BfclTask, class_name: str) -> Any:
         # one episode's bookings would change every other's.
         instance = copy.deepcopy(instance)
     return instance
+
+
+@functools.cache
+def _mutable_defaults(class_name: str, tool: str) -> Mapping[str, Any]:
+    """Lists and dicts that parameters have by default, to be given to each call as copies.
+
+    Python keeps one such object for all calls: a tweet posted without mentions would share its list
+    of them with every other such tweet, of this episode and of all others.
+    """
+    parameters = inspect.signature(vars(tool_class(class_name))[tool]).parameters.values()
+    return {one.name: one.default for one in parameters if isinstance(one.default, list | dict)}
 
 
 def _result_text(result: object) -> str:

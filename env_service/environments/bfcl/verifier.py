@@ -28,7 +28,13 @@ from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import (
 
 from env_service.environments.bfcl.execution import EXCEPTION_PREFIX, ToolExecutor, error_of
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls, tool_owner
-from env_service.environments.dialogue import StepRecord, Verdict, call_evidence
+from env_service.environments.dialogue import (
+    StepRecord,
+    ToolResult,
+    Verdict,
+    call_evidence,
+    run_calls,
+)
 from seal.coevolution.diagnosis import TurnEvidence
 from seal.formats import ToolCall
 
@@ -157,10 +163,14 @@ class _Walk:
 def _run(
     executor: ToolExecutor, steps: Sequence[StepRecord], available: Set[str]
 ) -> list[_Executed]:
+    def execute(call: ToolCall) -> ToolResult:
+        text = executor.execute(call, available)
+        return ToolResult(text, error_of(text))
+
     return [
-        _Executed(call, executor.execute(call, available), step)
+        _Executed(call, result.text, step)
         for step, record in enumerate(steps)
-        for call in record.calls
+        for call, result in run_calls(record, execute)
     ]
 
 

@@ -15,6 +15,7 @@ from env_service.environments.dialogue import (
     TurnDialogue,
     Verdict,
     call_evidence,
+    run_calls,
 )
 from seal.coevolution.diagnosis import TurnEvidence
 from seal.formats import ToolCall
@@ -132,9 +133,9 @@ def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool
     passed = len(turns) == len(task.turns) and not truncated
     for index, steps in enumerate(turns):
         made = [
-            (step, call, model.execute(call))
+            (step, call, result)
             for step, record in enumerate(steps)
-            for call in record.calls
+            for call, result in run_calls(record, model.execute)
         ]
         wanted = [reference.execute(call).text for call in task.reference[index]]
         seen = [result.text for _, _, result in made]

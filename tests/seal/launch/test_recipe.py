@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from seal.addresses import url_list
 from seal.launch.recipe import RecipeError, load_recipe
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
@@ -21,6 +22,18 @@ def test_overrides_win_and_reach_what_refers_to_them() -> None:
     recipe = load_recipe(EXP / "SEAL.yaml", ["trainer.experiment_name=mine", "seed=7"])
     assert recipe.seal.loop_dir == "experiments/mine/loop"
     assert recipe.data.seed == 7
+
+
+def test_one_address_or_a_list_of_them_composes() -> None:
+    assert url_list(load_recipe(EXP / "SEAL.yaml", []).env_service.env_url) == (
+        "http://127.0.0.1:8080",
+    )
+    overrides = ["env_service.env_url=[http://a:1,http://b:2]", "env_service.token_file=my/token"]
+    settings = load_recipe(EXP / "SEAL.yaml", overrides).env_service
+    urls = url_list(settings.env_url)
+    assert urls == ("http://a:1", "http://b:2")
+    assert {type(url) for url in urls} == {str}
+    assert settings.token_file == "my/token"
 
 
 def test_a_misspelt_key_names_the_nearest() -> None:

@@ -1,14 +1,18 @@
+import functools
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from omegaconf import DictConfig
 
+from seal.client import EnvironmentClient
 from seal.launch import run
 from seal.launch.processes import Family
 from seal.launch.recipe import load_recipe
+from seal.wire import PROTOCOL_VERSION
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
 
@@ -37,6 +41,79 @@ def test_an_address_that_is_none_is_refused(recipe: DictConfig, url: str) -> Non
     recipe.env_service.env_url = url
     with pytest.raises(run.RunError, match="is no address like"):
         run.check_inputs(recipe)
+
+
+def test_every_address_of_a_list_is_checked(recipe: DictConfig) -> None:
+    recipe.env_service.env_url = ["http://a:1", "b:2"]
+    with pytest.raises(run.RunError, match="'b:2' is no address like"):
+        run.check_inputs(recipe)
+    recipe.env_service.env_url = []
+    with pytest.raises(run.RunError, match="has no address like"):
+        run.check_inputs(recipe)
+
+
+def test_a_list_of_addresses_is_checked_for_health_with_the_token(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    recipe.env_service.env_url = ["http://a:1", "http://b:2"]
+    recipe.env_service.token_file = "token"
+    asked: list[tuple[str, str]] = []
+
+    def healthy(request: httpx.Request) -> httpx.Response:
+        asked.append((str(request.url), request.headers["Authorization"]))
+        data = {"protocol_version": PROTOCOL_VERSION, "environments": ["bfcl"]}
+        return httpx.Response(200, json={"success": True, "data": data})
+
+    client = functools.partial(EnvironmentClient, transport=httpx.MockTransport(healthy))
+    monkeypatch.setattr(run, "EnvironmentClient", client)
+    run.check_service(recipe)
+    for url in recipe.env_service.env_url:
+        assert (f"{url}/healthz", "Bearer secret") in asked
+
+
+def test_a_token_file_that_is_not_there_is_refused(recipe: DictConfig) -> None:
+    recipe.env_service.token_file = "no/token"
+    with pytest.raises(run.RunError, match=r"cannot read env_service\.token_file=.*no/token"):
+        run.check_inputs(recipe)
+
+
+def test_one_service_is_not_started_for_several_addresses(recipe: DictConfig) -> None:
+    recipe.env_service.env_url = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    with pytest.raises(run.RunError, match=r"--with-bfcl starts one service.*has 2 addresses"):
+        run.start_service(recipe, Family())
+
+
+@pytest.mark.parametrize("token_file", [None, "token"])
+def test_a_started_service_gets_its_address_and_the_token_file(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token_file: str | None
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    recipe.env_service.env_url = [f"http://127.0.0.1:{port}"]
+    recipe.env_service.token_file = token_file
+    started: list[list[str]] = []
+
+    class Up:
+        """A service that was started and needs no time for it."""
+
+        def poll(self) -> None:
+            return None
+
+    def start(self: Family, command: list[str], *_: object) -> Up:
+        started.append(command)
+        return Up()
+
+    monkeypatch.setattr(run, "SERVICE_PYTHON", Path(sys.executable))
+    monkeypatch.setattr(run, "check_service", lambda recipe, attempts: None)
+    monkeypatch.setattr(Family, "start", start)
+    (tmp_path / "launcher_record/quickstart").mkdir(parents=True)
+    run.start_service(recipe, Family())
+    expected = ["--host", "127.0.0.1", "--port", port, "--env", "bfcl"]
+    if token_file is not None:
+        expected += ["--token-file", str(tmp_path / "token")]
+    assert started == [[sys.executable, "-m", "env_service", *expected]]
 
 
 def test_two_launches_of_a_name_are_two_runs_to_the_service(recipe: DictConfig) -> None:

@@ -1,0 +1,126 @@
+"""What every request passes before it reaches a route: access, size, and the count of it.
+
+In: an HTTP request. Out: 401 without the token, 413 for a body that is too large, otherwise what
+the route answers. The body is read here, as a whole: it may come without a length.
+"""
+
+import hmac
+import time
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from env_service.errors import ServiceError
+from env_service.metrics import Metrics
+from env_service.replies import ErrorDetail, ErrorReply, json_bytes
+
+_OPEN_ROUTES = frozenset({"/healthz"})
+_COUNTED_ROUTES = frozenset(
+    {"/create", "/step", "/evaluate", "/get_info", "/release", "/get_env_profile", "/healthz"}
+)
+
+
+class Access:
+    """Middleware around the whole service.
+
+    Args:
+        app: The service.
+        token: What a client has to show, None where everybody is let in.
+        max_body_bytes: Bytes of the largest body.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(
+        self, app: ASGIApp, token: str | None, max_body_bytes: int, metrics: Metrics
+    ) -> None:
+        self._app = app
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._max_body_bytes = max_body_bytes
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        status = 500
+
+        async def counted_send(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, counted_send)
+        finally:
+            route = scope["path"] if scope["path"] in _COUNTED_ROUTES else "other"
+            self._metrics.requests.labels(route, status).inc()
+            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            if scope["path"] not in _OPEN_ROUTES:
+                self._check_token(headers)
+            body = await self._body(headers, receive)
+        except ServiceError as error:
+            await error_reply(error)(scope, receive, send)
+            return
+        if body is None:
+            return  # the client has gone
+        given = False
+
+        async def receive_body() -> Any:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, receive_body, send)
+
+    def _check_token(self, headers: Headers) -> None:
+        if self._expected is None:
+            return
+        shown = headers.get("authorization", "").encode("latin-1")
+        if not hmac.compare_digest(shown, self._expected):
+            raise ServiceError(
+                401,
+                "unauthorized",
+                "this service wants a token; send the header 'Authorization: Bearer <token>'",
+            )
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > self._max_body_bytes:
+            raise self._too_large()
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._max_body_bytes:
+                raise self._too_large()
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    def _too_large(self) -> ServiceError:
+        return ServiceError(
+            413, "too_large", f"the request's body has over {self._max_body_bytes} bytes"
+        )
+
+
+def error_reply(error: ServiceError) -> Response:
+    """The error envelope of the wire."""
+    content = json_bytes(ErrorReply(False, ErrorDetail(error.code, error.message)))
+    reply = Response(content, status_code=error.status, media_type="application/json")
+    if error.status == 401:
+        reply.headers["www-authenticate"] = "Bearer"
+    return reply

@@ -1,0 +1,271 @@
+"""The worker processes of a service, and which of them does what.
+
+In: what is to be done with an episode. Out: the JSON text of the wire's data, or a `ServiceError`.
+Called by `env_service.live`. An episode goes to the worker that holds it; where that one has died
+or is stuck in a slow call, to another, which rebuilds it from its journal first. So a death costs a
+replay and nothing else, and a slow call delays nobody else for longer than STUCK_S.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from env_service.environments.base import SelfCheckFailed, Stop
+from env_service.errors import ServiceError
+from env_service.metrics import Metrics
+from env_service.workers.frames import Answer, Entry, Setup, Spec
+from env_service.workers.worker import Job, Journal, Worker, WorkerDied
+
+logger = logging.getLogger(__name__)
+
+STUCK_S = 0.5
+"""Seconds after which what waits behind a request goes to other workers."""
+ATTEMPTS = 6
+"""Workers that a request is given to before it has failed."""
+MOST_FACTOR = 4
+"""Processes at most, in processes wanted: stuck ones are replaced before they have ended."""
+_TICK_S = 0.1
+_RESTART_S = 1.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service lets a client, a policy or a tool take."""
+
+    workers: int = 2
+    """Worker processes."""
+    call_time_s: float = 5.0
+    """Seconds one call may take."""
+    memory_mb: int = 1024
+    """MiB of address space a worker may take beyond what it starts with."""
+    max_episodes: int = 4096
+    """Live episodes."""
+    idle_timeout_s: float = 1800.0
+    """Seconds without a request after which an episode is dropped."""
+    max_body_bytes: int = 1_000_000
+    """Bytes of one request's body."""
+
+
+class WorkerPool:
+    """Worker processes, replaced as they die.
+
+    Args:
+        environments: Environment name -> "module:class".
+        limits: Number of processes, and what they may take.
+        metrics: Where deaths, stops and rebuilds are counted.
+    """
+
+    def __init__(self, environments: Mapping[str, str], limits: Limits, metrics: Metrics) -> None:
+        self._setup = Setup(
+            environments=dict(environments),
+            call_time_s=limits.call_time_s,
+            memory_bytes=limits.memory_mb * 1024**2,
+            log_level=logging.getLevelName(logging.getLogger().getEffectiveLevel()),
+        )
+        self.environments = tuple(environments)
+        self._limits = limits
+        self._metrics = metrics
+        self._workers: list[Worker] = []
+        self._homeless: list[Job] = []
+        self._changed = asyncio.Event()
+        self._keys = itertools.count()
+        self._start_fault: str | None = None
+        self._no_start_before = 0.0
+        self._closed = False
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the processes and wait until one of them is ready.
+
+        Raises:
+            SelfCheckFailed: An environment is broken; nothing is left running.
+        """
+        await asyncio.gather(*(self._add() for _ in range(self._limits.workers)))
+        while not self.healthy and self._start_fault is None:
+            await self._change()
+        if self._start_fault is not None:
+            fault = self._start_fault
+            await self.close()
+            raise SelfCheckFailed(fault)
+        self._watch = asyncio.create_task(self._keep_watch())
+
+    async def close(self) -> None:
+        """End every process."""
+        self._closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        for worker in self._workers:
+            worker.kill()
+        while self._workers:
+            await self._change()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a worker that has passed every self check is there."""
+        return any(worker.ready for worker in self._workers)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers."""
+        return tuple(worker.pid for worker in self._workers)
+
+    async def task_ids(self, env_type: str, split: str) -> bytes:
+        """Task ids of a split, as JSON."""
+        request = {"do": "task_ids", "env_type": env_type, "split": split}
+        return (await self._ask(request)).body
+
+    async def open(self, spec: Spec) -> tuple[Journal, bytes]:
+        """A new episode and the data of /create."""
+        journal = Journal(next(self._keys), spec)
+        opened = await self._ask({"do": "open"}, journal)
+        return journal, opened.body
+
+    async def step(self, journal: Journal, message: dict[str, Any]) -> bytes:
+        """Take a step; returns the data of /step."""
+        entry = Entry(message)
+        answer = await self._ask({"do": "step", "entry": entry}, journal)
+        journal.entries.append(entry)
+        return answer.body
+
+    async def evaluate(self, journal: Journal, sparse: bool) -> bytes:
+        """Judge an episode as it stands; returns the data of /evaluate."""
+        return (await self._ask({"do": "evaluate", "sparse": sparse}, journal)).body
+
+    def forget(self, journal: Journal) -> None:
+        """Drop an episode."""
+        if journal.home is not None:
+            journal.home.forget(journal.key)
+
+    # ---- one request ------------------------------------------------------------------------
+
+    async def _ask(self, request: dict[str, Any], journal: Journal | None = None) -> Answer:
+        """Give a request to workers until one has answered it.
+
+        Raises:
+            ServiceError: The client's mistake, an environment's fault, or no worker survives it.
+        """
+        deaths: Counter[int] = Counter()
+        for _ in range(ATTEMPTS):
+            job = Job(request, asyncio.get_running_loop().create_future(), journal)
+            self._submit(job)
+            try:
+                answer = await job.answer
+            except WorkerDied as death:
+                if death.call is None and death.out_of_time:
+                    raise _environment_error("a replay took too long") from death
+                if death.call is not None:
+                    deaths[death.call] += 1
+                    # A death may have come from outside; the same call twice is its own doing.
+                    if death.out_of_time:
+                        reason = f"as it took longer than {self._limits.call_time_s:g} s"
+                        self._stop(request["entry"], Stop(death.call, reason))
+                    elif deaths[death.call] > 1:
+                        reason = "as it ended the process that ran it"
+                        self._stop(request["entry"], Stop(death.call, reason))
+                continue
+            match answer.header["status"]:
+                case "ok":
+                    return answer
+                case "stopped":
+                    self._stop(request["entry"], Stop(**answer.header["stop"]))
+                case "refused":
+                    raise ServiceError(
+                        answer.header["http"], answer.header["code"], answer.header["message"]
+                    )
+                case _:
+                    raise _environment_error(answer.header["error"])
+        raise _environment_error("the worker processes ended")
+
+    def _stop(self, entry: Entry, stop: Stop) -> None:
+        """Note that a call was stopped; the step is then taken again without it."""
+        entry.stop = stop
+        self._metrics.calls_stopped.inc()
+
+    def _submit(self, job: Job) -> None:
+        if self._closed:
+            job.answer.set_exception(_no_worker("the service is stopping"))
+            return
+        home = None if job.journal is None else job.journal.home
+        if home is None or not home.ready or home.stuck(STUCK_S):
+            if home is not None:
+                self._metrics.episodes_rebuilt.inc()
+            home = self._best()
+        if home is not None:
+            home.submit(job)
+        elif self._start_fault is None:
+            self._homeless.append(job)
+        else:
+            job.answer.set_exception(_no_worker("its worker processes do not start"))
+
+    def _best(self) -> Worker | None:
+        """The ready worker with the least to do, one that is not stuck if there is one."""
+        ready = [worker for worker in self._workers if worker.ready]
+        return min(ready, key=lambda one: (one.stuck(STUCK_S), one.load), default=None)
+
+    # ---- the processes ------------------------------------------------------------------------
+
+    async def _add(self) -> None:
+        worker = Worker(self._setup, self._on_ready, self._on_death)
+        self._workers.append(worker)
+        await worker.start()
+
+    def _on_ready(self, worker: Worker) -> None:
+        self._start_fault = None
+        logger.info("worker ready", extra={"worker": worker.pid})
+        jobs, self._homeless = self._homeless, []
+        for job in jobs:
+            self._submit(job)
+        self._changed.set()
+
+    def _on_death(self, worker: Worker, waiting: list[Job]) -> None:
+        self._workers.remove(worker)
+        if not worker.was_ready and not self._closed:
+            self._start_fault = worker.fault or "it ended before it was ready"
+            self._no_start_before = time.monotonic() + _RESTART_S
+        if worker.fault is not None and not self._closed:
+            self._metrics.workers_ended.inc()
+            logger.warning("worker ended", extra={"worker": worker.pid, "reason": worker.fault})
+        homeless, self._homeless = self._homeless, []
+        for job in waiting + homeless:
+            self._submit(job)
+        self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _keep_watch(self) -> None:
+        """Keep as many workers at work as are wanted, and move what waits behind a stuck one."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            stuck = [worker for worker in self._workers if worker.stuck(STUCK_S)]
+            free = [worker for worker in self._workers if worker not in stuck]
+            if any(worker.ready for worker in free):
+                for job in [job for worker in stuck for job in worker.give_back()]:
+                    self._submit(job)
+            missing = self._limits.workers - len(free)
+            room = self._limits.workers * MOST_FACTOR - len(self._workers)
+            if time.monotonic() > self._no_start_before:
+                for _ in range(min(missing, room)):
+                    await self._add()
+            for worker in free[self._limits.workers :]:
+                if worker.ready and not worker.load:
+                    worker.retire()
+
+
+def _environment_error(what: str) -> ServiceError:
+    return ServiceError(
+        500,
+        "environment_error",
+        f"the environment failed ({what}); the service's log has the cause. "
+        "This says nothing about the policy: drop the episode, or create it anew",
+    )
+
+
+def _no_worker(why: str) -> ServiceError:
+    return ServiceError(503, "no_worker", f"{why}; try again later, the service's log says more")

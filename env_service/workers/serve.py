@@ -1,0 +1,275 @@
+"""A worker process: python -m env_service.workers.serve SOCKET PROGRESS (file descriptors).
+
+In: a `Setup` frame, then requests of the service, one at a time. Out: one answer each. Started by
+`worker`, ends when the socket does. This is where tools run, and the named border where what an
+environment raises becomes an answer.
+
+Limits are the kernel's, as a tool may be deep in C code: an alarm that nobody catches ends the
+process when a call takes too long; memory beyond the limit is refused. Which call it was, the
+service reads from a shared word. An episode that was spoilt half-way is rebuilt from its journal.
+"""
+
+import gc
+import json
+import logging
+import mmap
+import resource
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from io import BufferedRWPair
+from typing import Any
+
+from env_service.environments import load
+from env_service.environments.base import (
+    BadMessage,
+    CallStopped,
+    Environment,
+    Episode,
+    EpisodeOver,
+    SelfCheckFailed,
+    UnknownSplit,
+    UnknownTask,
+)
+from env_service.log import log_to_stderr
+from env_service.replies import create_data, evaluate_data, json_bytes, step_data
+from env_service.workers.frames import (
+    IDLE,
+    LENGTHS,
+    PROGRESS,
+    Answer,
+    Entry,
+    Setup,
+    Spec,
+    entry_from,
+    pack,
+    spec_from,
+)
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_CALLS = 2
+"""Time limit of all calls of one message together, in time limits of one call."""
+REPLAY_CALLS = 24
+"""Time limit of a replay (rebuilding, verifying), in time limits of one call."""
+MOST_EPISODES = 1000
+"""Episodes a worker holds; of more, the one unused for longest goes, to be rebuilt when needed."""
+
+_CLIENTS_MISTAKES: Mapping[type[Exception], tuple[int, str]] = {
+    UnknownTask: (422, "unknown_task"),
+    UnknownSplit: (422, "unknown_split"),
+    BadMessage: (422, "bad_message"),
+    EpisodeOver: (409, "episode_over"),
+}
+
+
+class Alarm:
+    """The time limit; when it is over the kernel ends the process.
+
+    Args:
+        call_time_s: Seconds one call may take.
+        progress: Shared word for the index of the call that runs.
+    """
+
+    def __init__(self, call_time_s: float, progress: mmap.mmap) -> None:
+        self._call_time_s = call_time_s
+        self._progress = progress
+        self._deadline = 0.0
+
+    def replay(self) -> None:
+        """Calls that have run before are about to run again."""
+        signal.setitimer(signal.ITIMER_REAL, REPLAY_CALLS * self._call_time_s)
+
+    def message(self) -> None:
+        """A message is about to be taken for the first time."""
+        self.off()
+        self._deadline = time.monotonic() + MESSAGE_CALLS * self._call_time_s
+
+    def call(self, index: int) -> None:
+        """A call is about to run."""
+        left = min(self._call_time_s, self._deadline - time.monotonic())
+        self._mark(index)
+        signal.setitimer(signal.ITIMER_REAL, max(left, 1e-6))
+
+    def off(self) -> None:
+        """Nothing runs."""
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        self._mark(IDLE)
+
+    def _mark(self, index: int) -> None:
+        PROGRESS.pack_into(self._progress, 0, index)
+
+
+@dataclass
+class Held:
+    """An episode in this worker's memory."""
+
+    spec: Spec
+    episode: Episode
+    category: str
+    steps: int
+    """Steps it has taken."""
+
+
+class Missing(Exception):
+    """The request needs an episode that is not here as the service knows it."""
+
+
+class Worker:
+    """Everything a worker process knows.
+
+    Args:
+        environments: By name, checked.
+        alarm: The time limit.
+    """
+
+    def __init__(self, environments: Mapping[str, Environment], alarm: Alarm) -> None:
+        self._environments = environments
+        self._alarm = alarm
+        self._held: OrderedDict[int, Held] = OrderedDict()
+
+    def answer(self, request: Mapping[str, Any]) -> Answer:
+        """Answer one request; whatever happens, there is an answer."""
+        for key in request["forget"]:
+            self._held.pop(key, None)
+        do: Callable[[Mapping[str, Any]], bytes] = getattr(self, f"_{request['do']}")
+        try:
+            return Answer({"status": "ok"}, do(request))
+        except tuple(_CLIENTS_MISTAKES) as mistake:
+            status, code = _CLIENTS_MISTAKES[type(mistake)]
+            header = {"status": "refused", "http": status, "code": code, "message": str(mistake)}
+        except Missing:
+            header = {"status": "missing"}
+        except CallStopped as stopped:
+            self._held.pop(request["key"], None)
+            header = {"status": "stopped", "stop": vars(stopped.stop)}
+        except Exception as error:  # the named border: an environment's fault is no observation
+            self._held.pop(request.get("key", -1), None)
+            logger.exception("environment failed", extra={"do": request["do"]})
+            header = {"status": "failed", "error": type(error).__name__}
+        finally:
+            self._alarm.off()
+        return Answer(header, b"")
+
+    def _task_ids(self, request: Mapping[str, Any]) -> bytes:
+        return json_bytes(self._environments[request["env_type"]].task_ids(request["split"]))
+
+    def _open(self, request: Mapping[str, Any]) -> bytes:
+        spec = spec_from(request["spec"])
+        episode, opened = self._new(spec)
+        self._keep(request["key"], Held(spec, episode, opened.category, 0))
+        return json_bytes(create_data(opened, spec.instance_id, spec.task_id, spec.options.mode))
+
+    def _step(self, request: Mapping[str, Any]) -> bytes:
+        held = self._find(request)
+        entry = entry_from(request["entry"])
+        self._alarm.message()
+        reply = held.episode.step(entry.message, entry.stop, self._alarm.call)
+        self._alarm.off()
+        held.steps += 1
+        return json_bytes(step_data(reply, held.steps - 1))
+
+    def _evaluate(self, request: Mapping[str, Any]) -> bytes:
+        held = self._find(request)
+        self._alarm.replay()
+        reply = held.episode.evaluate()
+        if request["sparse"]:
+            return json_bytes(reply.accuracy)
+        return json_bytes(evaluate_data(reply, held.spec.task_id, held.category))
+
+    def _new(self, spec: Spec) -> tuple[Episode, Any]:
+        episode = self._environments[spec.env_type].create(spec.task_id, spec.options)
+        return episode, episode.open()
+
+    def _find(self, request: Mapping[str, Any]) -> Held:
+        """The episode with as many steps as the service knows of, rebuilt if need be."""
+        key = request["key"]
+        held = self._held.get(key)
+        if held is None or held.steps != request["taken"]:
+            if "journal" not in request:
+                raise Missing
+            held = self._rebuilt(spec_from(request["spec"]), map(entry_from, request["journal"]))
+        self._keep(key, held)
+        return held
+
+    def _rebuilt(self, spec: Spec, journal: "map[Entry]") -> Held:
+        self._alarm.replay()
+        episode, opened = self._new(spec)
+        steps = 0
+        for entry in journal:
+            episode.step(entry.message, entry.stop)
+            steps += 1
+        return Held(spec, episode, opened.category, steps)
+
+    def _keep(self, key: int, held: Held) -> None:
+        self._held[key] = held
+        self._held.move_to_end(key)
+        if len(self._held) > MOST_EPISODES:
+            self._held.popitem(last=False)
+
+
+def main() -> None:
+    """Serve until the service closes the socket."""
+    # Ctrl-C and a stop of the whole process group are the service's to handle: it drains first.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    progress = mmap.mmap(int(sys.argv[2]), PROGRESS.size)
+    with connection, connection.makefile("rwb") as stream:
+        first = _read(stream)
+        if first is None:
+            return
+        setup = Setup(**first)
+        log_to_stderr(setup.log_level)
+        try:
+            environments = {name: load(name, at) for name, at in setup.environments.items()}
+            for environment in environments.values():
+                environment.self_check()
+        except SelfCheckFailed as error:
+            _write(stream, Answer({"status": "broken", "message": str(error)}, b""))
+            return
+        # What is there now stays: leaving it out of every collection makes collections short.
+        gc.collect()
+        gc.freeze()
+        _limit_memory(setup.memory_bytes)
+        _write(stream, Answer({"status": "ready"}, b""))
+        worker = Worker(environments, Alarm(setup.call_time_s, progress))
+        while (request := _read(stream)) is not None:
+            _write(stream, worker.answer(request))
+
+
+def _limit_memory(beyond_now: int) -> None:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        now = int(statm.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = now + beyond_now
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _read(stream: BufferedRWPair) -> dict[str, Any] | None:
+    """The next request, or None when the service has gone."""
+    lengths = stream.read(LENGTHS.size)
+    if len(lengths) < LENGTHS.size:
+        return None
+    header_length, _ = LENGTHS.unpack(lengths)
+    text = stream.read(header_length)
+    if len(text) < header_length:
+        return None
+    request: dict[str, Any] = json.loads(text)
+    return request
+
+
+def _write(stream: BufferedRWPair, answer: Answer) -> None:
+    stream.write(pack(answer.header, answer.body))
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main()

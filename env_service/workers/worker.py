@@ -1,0 +1,263 @@
+"""The service's end of one worker process.
+
+In: jobs. Out: each job's answer, or its return to the pool when the process has died. One job is
+with the process at a time, the others wait here, so that they can be given to another worker when
+this one is stuck. Called by `pool`.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from env_service.workers.frames import (
+    IDLE,
+    PROGRESS,
+    Answer,
+    Entry,
+    Setup,
+    Spec,
+    pack,
+    unpack,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Journal:
+    """The truth about an episode: whoever has it can rebuild the episode."""
+
+    key: int
+    """The service's name for it; an instance id may come back, a key does not."""
+    spec: Spec
+    """What it was created with."""
+    entries: list[Entry] = field(default_factory=list)
+    """The steps it has taken."""
+    home: "Worker | None" = None
+    """Which worker holds it in memory."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One request to a worker."""
+
+    request: dict[str, Any]
+    """What to do: `do` and its arguments."""
+    answer: "asyncio.Future[Answer]"
+    """Where the answer goes."""
+    journal: Journal | None = None
+    """The episode it is about, if it is about one."""
+
+    def frame(self, worker: "Worker", forget: list[int], with_journal: bool) -> bytes:
+        """The request as this worker needs it: a stranger to the episode gets its journal."""
+        request = {**self.request, "forget": forget}
+        if self.journal is not None:
+            request["key"] = self.journal.key
+            request["taken"] = len(self.journal.entries)
+            if with_journal or self.journal.home is not worker:
+                request["spec"] = self.journal.spec
+                request["journal"] = self.journal.entries
+        return pack(request)
+
+
+class WorkerDied(Exception):
+    """The process ended while it worked on a job.
+
+    Args:
+        call: Index of the call it was running for the first time, None if it was at something else.
+        out_of_time: The time limit ended it.
+    """
+
+    def __init__(self, call: int | None, out_of_time: bool) -> None:
+        super().__init__("a worker process ended")
+        self.call = call
+        self.out_of_time = out_of_time
+
+
+class Worker(asyncio.Protocol):
+    """One process and the jobs that wait for it.
+
+    Args:
+        setup: What it is to serve.
+        on_ready: Called when it can take jobs.
+        on_death: Called once when it has ended, with the jobs that still waited.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        on_ready: Callable[["Worker"], None],
+        on_death: Callable[["Worker", list[Job]], None],
+    ) -> None:
+        self._setup = setup
+        self._on_ready = on_ready
+        self._on_death = on_death
+        self._buffer = bytearray()
+        self._waiting: deque[Job] = deque()
+        self._current: Job | None = None
+        self._since = 0.0
+        self._forget: list[int] = []
+        self._transport: asyncio.WriteTransport | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._progress: mmap.mmap | None = None
+        self.ready = False
+        """It takes jobs."""
+        self.was_ready = False
+        """It has passed every self check."""
+        self.fault: str | None = None
+        """Why it never became ready, or why it ended; None while it lives or if it was closed."""
+
+    async def start(self) -> None:
+        """Start the process; `on_ready` or `on_death` will be called."""
+        ours, theirs = socket.socketpair()
+        shared = os.memfd_create("progress")
+        try:
+            os.ftruncate(shared, PROGRESS.size)
+            self._progress = mmap.mmap(shared, PROGRESS.size)
+            PROGRESS.pack_into(self._progress, 0, IDLE)
+            command = [sys.executable, "-m", "env_service.workers.serve"]
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(shared)],
+                pass_fds=(theirs.fileno(), shared),
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
+                # It finds modules where this process does.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        finally:
+            theirs.close()
+            os.close(shared)
+        ours.setblocking(False)
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
+
+    @property
+    def load(self) -> int:
+        """Jobs that are with the process or wait for it."""
+        return len(self._waiting) + (self._current is not None)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stuck(self, after_s: float) -> bool:
+        """Whether the current job has been running for so long."""
+        return self._current is not None and time.monotonic() - self._since > after_s
+
+    def submit(self, job: Job) -> None:
+        """Take a job."""
+        self._waiting.append(job)
+        self._next()
+
+    def forget(self, key: int) -> None:
+        """Drop an episode, told with the next job."""
+        self._forget.append(key)
+
+    def give_back(self) -> list[Job]:
+        """The waiting jobs, for somebody else."""
+        jobs = list(self._waiting)
+        self._waiting.clear()
+        return jobs
+
+    def retire(self) -> None:
+        """Let the process end when it has answered what it is at."""
+        self.ready = False
+        if self._transport is not None:
+            self._transport.write_eof()
+
+    def kill(self) -> None:
+        """End the process now."""
+        self.ready = False
+        if self._process is not None:
+            self._process.kill()
+
+    # ---- asyncio.Protocol ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there: say what to serve."""
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport.write(pack(dataclasses.asdict(self._setup)))
+
+    def data_received(self, data: bytes) -> None:
+        """A part of an answer."""
+        self._buffer += data
+        while (found := unpack(self._buffer)) is not None:
+            answer, end = found
+            del self._buffer[:end]
+            self._answered(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process has ended, or `close` was called."""
+        assert self._process is not None and self._progress is not None
+        self.ready = False
+        try:
+            # It has closed its end, which a process does as it ends.
+            code = self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if code != 0 and self.fault is None:
+            self.fault = f"it ended with exit code {code}"
+        (call,) = PROGRESS.unpack_from(self._progress)
+        self._progress.close()
+        job, self._current = self._current, None
+        if job is not None and not job.answer.done():
+            death = WorkerDied(None if call == IDLE else call, code == -signal.SIGALRM)
+            job.answer.set_exception(death)
+        self._on_death(self, self.give_back())
+
+    # ---- one job after the other -----------------------------------------------------------
+
+    def _answered(self, answer: Answer) -> None:
+        status = answer.header["status"]
+        if status == "ready":
+            self.ready = self.was_ready = True
+            self._on_ready(self)
+            return
+        if status == "broken":
+            self.fault = answer.header["message"]
+            return
+        job = self._current
+        assert job is not None, "an answer without a request"
+        if status == "missing":
+            self._send(job, with_journal=True)
+            return
+        self._current = None
+        if job.journal is not None and job.journal.home is not self:
+            if job.journal.home is not None:
+                job.journal.home.forget(job.journal.key)
+            job.journal.home = self
+        if not job.answer.done():
+            job.answer.set_result(answer)
+        self._next()
+
+    def _next(self) -> None:
+        if self._current is None and self._waiting:
+            self._current = self._waiting.popleft()
+            self._send(self._current, with_journal=False)
+
+    def _send(self, job: Job, with_journal: bool) -> None:
+        assert self._transport is not None
+        self._since = time.monotonic()
+        self._transport.write(job.frame(self, self._forget, with_journal))
+        self._forget = []
+
+
+def _has_fileno(stream: Any) -> bool:
+    try:
+        stream.fileno()
+    except (AttributeError, OSError):
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""Which service an episode lives at: the choice among several addresses, without any network.
+
+In: addresses, which episodes begin and end, and which address did or did not answer. Out: the
+address for a new episode and that of one under way. Called by `seal.client` alone. Nothing here
+sends or sleeps, and the clock can be replaced, so every rule is tested as arithmetic.
+"""
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
+
+COOL_DOWN_S = 30.0
+"""Seconds for which an address that did not answer gets no new episodes."""
+
+
+def url_list(env_url: str | Iterable[str]) -> tuple[str, ...]:
+    """The addresses of a recipe's `env_service.env_url`, which is one or a list; each once.
+
+    >>> url_list("http://a:1")
+    ('http://a:1',)
+    >>> url_list(["http://a:1", "http://b:2", "http://a:1"])
+    ('http://a:1', 'http://b:2')
+    """
+    return tuple(dict.fromkeys([env_url] if isinstance(env_url, str) else env_url))
+
+
+class Addresses:
+    """Addresses of equal services, and the live episodes of one client at each.
+
+    Args:
+        urls: The addresses, at least one.
+        first: Index of the address that wins the first tie; None draws it, so that the many
+            clients of a run do not all begin at the same one.
+        clock: Seconds from any fixed point.
+    """
+
+    def __init__(
+        self,
+        urls: Iterable[str],
+        *,
+        first: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.urls = tuple(urls)
+        if not self.urls:
+            raise ValueError("no address of an environment service (env_service.env_url)")
+        # Not the random module: workers seeded alike would all begin at the same address.
+        self._first = secrets.randbelow(len(self.urls)) if first is None else first
+        self._clock = clock
+        self._homes: dict[str, str] = {}
+        self._left_out_until: dict[str, float] = {}
+
+    def place(self, instance_id: str, refused: Container[str] = ()) -> str | None:
+        """Choose the address of a new episode: the one with the fewest live ones.
+
+        An address whose cool-down is over gets one episode; the others wait for what becomes of it.
+        Addresses in their cool-down are chosen only where there is no other at all.
+
+        Args:
+            instance_id: The episode; it counts as live from now on. Where it was placed before, it
+                moves.
+            refused: Addresses that this episode has been refused at.
+
+        Returns:
+            The address, or None if none is left; then the episode has none.
+        """
+        self._homes.pop(instance_id, None)
+        now = self._clock()
+        order = self.urls[self._first :] + self.urls[: self._first]
+        ready = [url for url in order if self._left_out_until.get(url, now) <= now]
+        left = [url for url in ready or order if url not in refused]
+        if not left:
+            return None
+        live = Counter(self._homes.values())
+        url = min(left, key=lambda candidate: live[candidate])
+        self._first = (self._first + 1) % len(self.urls)
+        self._homes[instance_id] = url
+        if url in self._left_out_until:
+            self._left_out_until[url] = now + COOL_DOWN_S
+        return url
+
+    def home(self, instance_id: str) -> str | None:
+        """The address an episode lives at, None for one that was not placed."""
+        return self._homes.get(instance_id)
+
+    def forget(self, instance_id: str) -> None:
+        """The episode is over, or has never begun."""
+        self._homes.pop(instance_id, None)
+
+    def leave_out(self, url: str) -> bool:
+        """Begin the cool-down of an address that did not answer; True if it was in none before."""
+        new = url not in self._left_out_until
+        self._left_out_until[url] = self._clock() + COOL_DOWN_S
+        return new
+
+    def take_back(self, url: str) -> bool:
+        """An address has answered; True if it had been left out."""
+        return self._left_out_until.pop(url, None) is not None

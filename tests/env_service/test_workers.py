@@ -1,0 +1,177 @@
+"""Worker processes: limits, deaths, and that neither costs anybody else an episode."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import faulty
+import pytest
+from serving import FAST, Limits, Service, serve
+
+from seal.formats import ToolCall, render_calls
+
+STOPPED = "Error during execution: the call was stopped, "
+ADD = ToolCall("add", {"amount": 1})
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    yield from serve({"toy": "faulty:Faulty"}, limits=FAST)
+
+
+def create(service: Service, instance_id: str) -> None:
+    service.ok("/create", env_type="toy", task_id="toy_mixed", instance_id=instance_id)
+
+
+def texts(service: Service, instance_id: str, *calls: ToolCall) -> list[str]:
+    reply = service.say(instance_id, render_calls(calls, "hermes"))
+    return [message["content"] for message in reply["state"]]
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(name, arguments)
+
+
+def counted(service: Service, name: str) -> float:
+    lines = service.metrics.text().decode().splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith(f"env_service_{name} "))
+    return float(value)
+
+
+@pytest.mark.parametrize(
+    ("over", "why"),
+    [
+        (call("wait", seconds=60), "as it took longer than 0.5 s"),
+        (call("compute"), "as it took longer than 0.5 s"),
+        (call("grow"), "as it took too much memory"),
+        (call("shout"), "as its result has over 1000000 characters"),
+        (call("die"), "as it ended the process that ran it"),
+    ],
+)
+def test_a_call_over_a_limit_is_an_error_observation(
+    service: Service, over: ToolCall, why: str
+) -> None:
+    create(service, "a")
+    assert texts(service, "a", ADD) == ['{"total": 1}']
+    assert texts(service, "a", ADD, over, ADD) == [
+        '{"total": 2}',
+        STOPPED + why,
+        "Error during execution: not run, as an earlier call of the message was stopped",
+    ]
+    assert texts(service, "a", ADD) == ['{"total": 3}']
+    # The verdict replays the episode; what was stopped is not run again.
+    started = time.monotonic()
+    assert service.ok("/evaluate", instance_id="a")["accuracy"] == 3.0
+    assert time.monotonic() - started < 0.5
+    assert counted(service, "calls_stopped_total") == 1
+
+
+def test_slow_calls_of_one_message_share_a_limit(service: Service) -> None:
+    create(service, "a")
+    got = texts(service, "a", *[call("wait", seconds=0.4)] * 8)
+    done = got.count("wait: done")
+    assert 1 <= done <= 3 and got[done].startswith(STOPPED)
+
+
+def test_a_slow_call_delays_nobody_else() -> None:
+    """One worker, and limits long enough to tell waiting from being stopped."""
+    patient = Service({"toy": "faulty:Faulty"}, limits=Limits(workers=1, call_time_s=20.0))
+    for instance_id in ("slow", "other"):
+        create(patient, instance_id)
+    texts(patient, "other", ADD)
+
+    async def play() -> tuple[float, str]:
+        message = {
+            "role": "assistant",
+            "content": render_calls([call("wait", seconds=6)], "hermes"),
+        }
+        slow = asyncio.ensure_future(
+            patient.send("POST", "/step", {"instance_id": "slow", "messages": message})
+        )
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
+        _, reply = await patient.send(
+            "POST", "/step", {"instance_id": "other", "messages": message}
+        )
+        waited = time.monotonic() - started
+        assert not slow.done()
+        assert (await slow)[0] == 200
+        return waited, reply["data"]["state"][0]["content"]
+
+    waited, text = patient.runner.run(play())
+    assert text == '{"total": 2}'
+    assert waited < 5
+    # Two are at work again, of whom one is let go.
+    patient.runner.run(asyncio.sleep(1.0))
+    assert len(patient.pool.pids) == 1
+    assert texts(patient, "slow", ADD) == ['{"total": 1}']
+    patient.close()
+
+
+def test_a_killed_worker_costs_no_episode(service: Service) -> None:
+    for instance_id in ("a", "b"):
+        create(service, instance_id)
+        texts(service, instance_id, ADD)
+    for total in (2, 3):
+        for pid in service.pool.pids:
+            os.kill(pid, signal.SIGKILL)
+        for instance_id in ("a", "b"):
+            assert texts(service, instance_id, ADD) == [f'{{"total": {total}}}']
+    assert service.ok("/evaluate", instance_id="a")["accuracy"] == 3.0
+    assert service.request("GET", "/healthz")[0] == 200
+
+
+def test_a_request_whose_worker_dies_is_answered_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(faulty.MARK, str(tmp_path / "mark"))
+    patched = Service({"toy": "faulty:Faulty"})
+    create(patched, "a")
+    texts(patched, "a", ADD)
+    assert texts(patched, "a", ADD, call("die_once"), ADD) == [
+        '{"total": 2}',
+        "die_once: done",
+        '{"total": 3}',
+    ]
+    assert counted(patched, "workers_ended_total") == 1
+    assert counted(patched, "calls_stopped_total") == 0
+    patched.close()
+
+
+def test_a_failure_of_the_environment_is_a_status_and_final(service: Service) -> None:
+    create(service, "a")
+    message = {"role": "assistant", "content": render_calls([call("raise")], "hermes")}
+    status, code, text = service.refused("/step", instance_id="a", messages=message)
+    assert (status, code) == (500, "environment_error")
+    assert "OSError" in text and "secret" not in text
+    broken = (409, "episode_broken")
+    assert service.refused("/step", instance_id="a", messages=message)[:2] == broken
+    assert service.refused("/evaluate", instance_id="a")[:2] == broken
+    service.ok("/release", instance_id="a")
+    assert counted(service, "environment_errors_total") == 1
+
+
+def test_without_workers_the_service_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "mark"
+    monkeypatch.setenv(faulty.MARK, str(mark))
+    service = Service({"toy": "faulty:BreaksLater"})
+    create(service, "a")
+    mark.touch()
+    (pid,) = service.pool.pids
+    os.kill(pid, signal.SIGKILL)
+    message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
+    refused = service.refused("/step", instance_id="a", messages=message, params={"step": 0})
+    assert refused[:2] == (503, "no_worker")
+    assert service.request("GET", "/healthz")[0] == 503
+    mark.unlink()
+    service.runner.run(asyncio.sleep(2.0))
+    assert service.request("GET", "/healthz")[0] == 200
+    assert texts(service, "a", ADD) == ['{"total": 1}']
+    service.close()
