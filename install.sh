@@ -4,16 +4,17 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: bash install.sh [--cpu | --cuda] [--dev] [--help]
+usage: bash install.sh [--cpu | --cuda] [--service] [--dev] [--help]
 
 Makes two virtual environments in the project's folder:
   .venv       trainer: verl, vLLM, Ray
   .venv-bfcl  environment service: bfcl-eval, FastAPI
 
-  --cpu    packages for a machine without a GPU (default where nvidia-smi finds none)
-  --cuda   verl's own CUDA packages (default where nvidia-smi finds a GPU)
-           Without either, an environment that is there keeps the packages it was made with.
-  --dev    also what lint and tests need (scripts/test.sh asks for it)
+  --cpu      packages for a machine without a GPU (default where nvidia-smi finds none)
+  --cuda     verl's own CUDA packages (default where nvidia-smi finds a GPU)
+             Without either, an environment that is there keeps the packages it was made with.
+  --service  only .venv-bfcl: a machine that serves environments and trains nothing
+  --dev      also what lint and tests need (scripts/test.sh asks for it)
 
 PYTHON=/path/to/python3.11 names the interpreter, which must be a 3.11; python3.11, then python3, is
 the default. In an activated conda environment: PYTHON=$(which python) bash install.sh
@@ -42,10 +43,12 @@ fail() {
 
 flavour=
 dev=no
+service_only=no
 for argument in "$@"; do
     case $argument in
         --cpu) flavour=cpu ;;
         --cuda) flavour=cuda ;;
+        --service) service_only=yes ;;
         --dev) dev=yes ;;
         --help | -h)
             usage
@@ -228,15 +231,23 @@ ensure_dev() {
     printf '%s\n' "$wanted" >"$1/stamp-dev"
 }
 
-say "$flavour packages, $("$python" --version), $python"
-gib=$([ "$flavour" = cpu ] && echo 8 || echo 25)
-ensure .venv install_trainer "$gib" requirements/trainer-"$flavour".* install.sh
+if [ "$service_only" = yes ]; then
+    say "the service alone, $("$python" --version), $python"
+else
+    say "$flavour packages, $("$python" --version), $python"
+    gib=$([ "$flavour" = cpu ] && echo 8 || echo 25)
+    ensure .venv install_trainer "$gib" requirements/trainer-"$flavour".* install.sh
+fi
 ensure .venv-bfcl install_service 1 requirements/service.txt requirements/service.lock install.sh
 # A package that somebody has uninstalled leaves no trace in the files, but tasks without it score 0.
 check_service || install_service
 if [ "$dev" = yes ]; then
-    ensure_dev .venv requirements/dev.txt
+    [ "$service_only" = yes ] || ensure_dev .venv requirements/dev.txt
     ensure_dev .venv-bfcl requirements/service-dev.txt
+fi
+if [ "$service_only" = yes ]; then
+    say "done. Next: bash env_service/launch_script/bfcl.sh"
+    exit 0
 fi
 cat <<'TEXT'
 install: done. Next:

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 ROOT = Path(__file__).resolve().parents[1]
 CATEGORIES = (
     "multi_turn_base",
@@ -151,13 +149,14 @@ def quickstart_evaluation(shortest: list[Task], evaluation: list[Task]) -> list[
     ]
 
 
-def write_files(tasks: list[Task], seed: int, out: Path, processed: Path) -> list[Path]:
-    """Write every file and return their paths."""
+def write_files(tasks: list[Task], seed: int, out: Path) -> list[Path]:
+    """Write the files of the recipes and return their paths."""
+    import pandas as pd  # the environment service's environment has none, and needs none
+
     training, evaluation = split(tasks, seed)
     candidates = [task for task in training if task.category == "multi_turn_base"]
     shortest = sorted(candidates, key=lambda task: task.length)[:QUICKSTART_TASKS]
     out.mkdir(parents=True, exist_ok=True)
-    processed.parent.mkdir(parents=True, exist_ok=True)
     documents: dict[str, Any] = {
         "bfcl_400_split.json": {
             "seed": seed,
@@ -176,6 +175,12 @@ def write_files(tasks: list[Task], seed: int, out: Path, processed: Path) -> lis
         (out / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     for name, rows in tables.items():
         pd.DataFrame(rows).to_parquet(out / name, index=False)
+    return [out / name for name in (*documents, *tables)]
+
+
+def write_processed(tasks: list[Task], processed: Path) -> Path:
+    """Write every task with its reference, a line each, and return the file's path."""
+    processed.parent.mkdir(parents=True, exist_ok=True)
     with processed.open("w", encoding="utf-8") as file:
         for task in tasks:
             line = {
@@ -186,7 +191,7 @@ def write_files(tasks: list[Task], seed: int, out: Path, processed: Path) -> lis
                 "ground_truth": task.reference,
             }
             file.write(json.dumps(line) + "\n")
-    return [*(out / name for name in (*documents, *tables)), processed]
+    return processed
 
 
 def bfcl_data(root: Path) -> Path:
@@ -225,9 +230,13 @@ def main(argv: list[str]) -> int:
         default=ROOT / "bfcl_data/multi_turn_processed.jsonl",
         help="file with tasks and references (default: bfcl_data/multi_turn_processed.jsonl)",
     )
+    parser.add_argument(
+        "--processed-only", action="store_true", help="write that file and nothing else"
+    )
     args = parser.parse_args(argv)
     tasks = read_tasks(args.bfcl_data or bfcl_data(ROOT))
-    for path in write_files(tasks, args.seed, args.out, args.processed):
+    written = [] if args.processed_only else write_files(tasks, args.seed, args.out)
+    for path in [*written, write_processed(tasks, args.processed)]:
         print(path)
     return 0
 

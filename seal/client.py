@@ -89,7 +89,7 @@ class EnvironmentClient:
             url: httpx.AsyncClient(
                 base_url=url,
                 headers=None if token is None else {"Authorization": f"Bearer {token}"},
-                timeout=timeout_s,
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 5.0)),
                 transport=transport,
                 trust_env=False,
                 # httpcore looks at every idle connection before each request: few are faster than

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from env_service.environments.base import EpisodeOptions, Stop
-from seal.wire import Message
 
 LENGTHS = struct.Struct(">II")
 """Of the header and of the body, in bytes."""
@@ -39,8 +38,8 @@ class Setup:
 class Entry:
     """One step of an episode's journal."""
 
-    message: Message
-    """The assistant message."""
+    message: str
+    """The assistant message as JSON: nobody on the way has to read it."""
     stop: Stop | None = None
     """Where a limit stopped its calls."""
 

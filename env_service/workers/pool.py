@@ -8,6 +8,7 @@ replay and nothing else, and a slow call delays nobody else for longer than STUC
 
 import asyncio
 import itertools
+import json
 import logging
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from env_service.errors import ServiceError
 from env_service.metrics import Metrics
 from env_service.workers.frames import Answer, Entry, Setup, Spec
 from env_service.workers.worker import Job, Journal, Worker, WorkerDied
+from seal.wire import Message
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +127,16 @@ class WorkerPool:
         opened = await self._ask({"do": "open"}, journal)
         return journal, opened.body
 
-    async def step(self, journal: Journal, message: dict[str, Any]) -> bytes:
-        """Take a step; returns the data of /step."""
-        entry = Entry(message)
+    async def step(self, journal: Journal, message: Message) -> bytes:
+        """Take a step; returns the data of /step.
+
+        Raises:
+            ServiceError: 422, the message is nested too deeply, or as `_ask` says.
+        """
+        try:
+            entry = Entry(json.dumps(message))
+        except RecursionError:
+            raise ServiceError(422, "bad_message", "messages is nested too deeply") from None
         answer = await self._ask({"do": "step", "entry": entry}, journal)
         journal.entries.append(entry)
         return answer.body

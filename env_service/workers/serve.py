@@ -131,14 +131,19 @@ class Worker:
         self._environments = environments
         self._alarm = alarm
         self._held: OrderedDict[int, Held] = OrderedDict()
+        self._do: Mapping[str, Callable[[Mapping[str, Any]], bytes]] = {
+            "open": self._open,
+            "step": self._step,
+            "evaluate": self._evaluate,
+            "task_ids": self._task_ids,
+        }
 
     def answer(self, request: Mapping[str, Any]) -> Answer:
         """Answer one request; whatever happens, there is an answer."""
         for key in request["forget"]:
             self._held.pop(key, None)
-        do: Callable[[Mapping[str, Any]], bytes] = getattr(self, f"_{request['do']}")
         try:
-            return Answer({"status": "ok"}, do(request))
+            return Answer({"status": "ok"}, self._do[request["do"]](request))
         except tuple(_CLIENTS_MISTAKES) as mistake:
             status, code = _CLIENTS_MISTAKES[type(mistake)]
             header = {"status": "refused", "http": status, "code": code, "message": str(mistake)}
@@ -168,7 +173,7 @@ class Worker:
         held = self._find(request)
         entry = entry_from(request["entry"])
         self._alarm.message()
-        reply = held.episode.step(entry.message, entry.stop, self._alarm.call)
+        reply = held.episode.step(json.loads(entry.message), entry.stop, self._alarm.call)
         self._alarm.off()
         held.steps += 1
         return json_bytes(step_data(reply, held.steps - 1))
@@ -201,7 +206,7 @@ class Worker:
         episode, opened = self._new(spec)
         steps = 0
         for entry in journal:
-            episode.step(entry.message, entry.stop)
+            episode.step(json.loads(entry.message), entry.stop)
             steps += 1
         return Held(spec, episode, opened.category, steps)
 

@@ -1,7 +1,11 @@
 """A client without sockets, and the service it talks to: a real one, with worker processes."""
 
 import asyncio
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -107,3 +111,22 @@ def serve(environments: Mapping[str, str], **settings: Any) -> Iterator[Service]
     service = Service(environments, **settings)
     yield service
     service.close()
+
+
+@contextlib.contextmanager
+def running(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service in a process of its own, and its address."""
+    command = [sys.executable, "-m", "env_service", "--env", "toy", "--port", "0", *arguments]
+    environment = {**os.environ, **variables}
+    service = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert service.stderr is not None
+    try:
+        for line in service.stderr:
+            said = json.loads(line)
+            if said["message"] == "serving":
+                break
+        yield service, f"http://{said['host']}:{said['port']}"
+    finally:
+        service.kill()
+        service.wait()
+        service.stderr.close()

@@ -1,18 +1,14 @@
 """The command line: what it listens on, and what it says when it cannot."""
 
-import contextlib
 import json
 import logging
-import os
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from serving import running
 
 from env_service import __main__ as command_line
 from env_service.environments import ENVIRONMENTS
@@ -86,25 +82,6 @@ def test_a_limit_of_nothing_is_refused(option: str, capsys: pytest.CaptureFixtur
         command_line.main([option, "0"])
     assert ended.value.code == 2
     assert option in capsys.readouterr().err
-
-
-@contextlib.contextmanager
-def running(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A service in a process of its own, and its address."""
-    command = [sys.executable, "-m", "env_service", "--env", "toy", "--port", "0", *arguments]
-    environment = {**os.environ, **variables}
-    service = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    assert service.stderr is not None
-    try:
-        for line in service.stderr:
-            said = json.loads(line)
-            if said["message"] == "serving":
-                break
-        yield service, f"http://{said['host']}:{said['port']}"
-    finally:
-        service.kill()
-        service.wait()
-        service.stderr.close()
 
 
 def children(pid: int) -> list[int]:
