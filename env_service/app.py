@@ -38,7 +38,7 @@ from env_service.requests import (
     ProfileUpdate,
     StepRequest,
 )
-from env_service.runs import Runs, failure_profile, interface_config
+from env_service.runs import Runs, failure_profile, interface_config, shown_interface
 from env_service.workers.frames import Spec
 from env_service.workers.pool import Limits, WorkerPool
 from seal.coevolution.interface import INITIAL, Interface
@@ -161,7 +161,7 @@ def _add_run_routes(app: FastAPI, runs: Runs) -> None:
     async def put_profile(run_id: str, body: ProfileUpdate) -> Response:
         """Evolve a run's learning interface from a failure profile."""
         profile, config = failure_profile(body.profile), interface_config(body.config)
-        interface = runs.update(run_id, profile, config)
+        interface = runs.update(run_id, profile, config, shown_interface(body.interface))
         logger.info(
             "profile",
             extra={"run": run_id, "interface": interface.version, "active": interface.active()},
@@ -228,7 +228,8 @@ def _options(body: CreateRequest, runs: Runs) -> EpisodeOptions:
         raise ServiceError(
             422, "missing_run_id", "params.mode train needs params.run_id: whose interface?"
         )
-    return EpisodeOptions("train", runs.newest(params.run_id), params.tool_format, params.tools)
+    interface = runs.pinned(params.run_id, params.interface_version)
+    return EpisodeOptions("train", interface, params.tool_format, params.tools)
 
 
 def _required(name: str, value: str | None) -> str:
@@ -252,6 +253,7 @@ def _interface_data(interface: Interface) -> InterfaceReply:
         content_hash=interface.content_hash(),
         active=interface.active(),
         text=interface.describe(),
+        interface=interface.to_json(),
     )
 
 

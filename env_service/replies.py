@@ -8,7 +8,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from seal.wire import CreateReply, EvaluateReply, Message, Mode, StepReply, ToolDoc, TurnDiagnosis
+from seal.wire import (
+    CreateReply,
+    EvaluateReply,
+    Message,
+    Mode,
+    StepReply,
+    ToolDoc,
+    TurnDiagnosis,
+    TurnProgress,
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,8 @@ class EvaluateData:
     """Its task."""
     category: str
     """Category of the task."""
+    progress: TurnProgress
+    """How many of the task's turns passed."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,7 @@ def evaluate_data(reply: EvaluateReply, task_id: str, category: str) -> Evaluate
         truncated=reply.truncated,
         task_id=task_id,
         category=category,
+        progress=reply.progress,
     )
 
 

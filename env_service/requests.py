@@ -21,6 +21,7 @@ class CreateParams(_Strict):
 
     mode: Literal["train", "eval"] = "eval"
     run_id: str | None = Field(default=None, min_length=1, max_length=200)
+    interface_version: StrictInt | None = Field(default=None, ge=0)
     tool_format: str = "hermes"
     tools: Literal["prompt", "structured"] = "prompt"
     is_open_query: Any = None  # AgentEvolver's clients send it; it has no meaning here
@@ -92,3 +93,5 @@ class ProfileUpdate(_Strict):
     """`FailureProfile.to_json`."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Fields of `InterfaceConfig`; those left out have its defaults."""
+    interface: dict[str, Any] | None = None
+    """`Interface.to_json` of the one that was shown; left out: the newest one known here."""

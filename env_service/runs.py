@@ -3,7 +3,7 @@
 In: a failure profile of a run (the back edge, once a round). Out: the interface that new episodes
 of the run are pinned to. Called by the routes. A snapshot never changes; episodes hold their own,
 so nothing here touches an episode that is under way. Kept in memory: a service that was restarted
-knows a run again after its next profile.
+knows a run again after its next profile, with which the trainer sends the interface that was shown.
 
 A version that was sent before is answered from the record. If it is not the newest, the run has
 gone back to a checkpoint: it becomes the newest again, and later versions are forgotten.
@@ -26,6 +26,7 @@ _CONFIG = TypeAdapter(InterfaceConfig)
 class _Snapshot:
     profile: FailureProfile
     config: InterfaceConfig
+    shown: Interface | None
     interface: Interface
 
 
@@ -40,8 +41,40 @@ class Runs:
         snapshots = self._runs.get(run_id)
         return snapshots[max(snapshots)].interface if snapshots else INITIAL
 
-    def update(self, run_id: str, profile: FailureProfile, config: InterfaceConfig) -> Interface:
+    def pinned(self, run_id: str, version: int | None) -> Interface:
+        """The interface of a run by its version, the newest where none is asked for.
+
+        Raises:
+            ServiceError: 409, the run has no such version here: the service was restarted, or a
+                profile did not reach it.
+        """
+        if version is None:
+            return self.newest(run_id)
+        snapshots = self._runs.get(run_id, {})
+        if version not in snapshots:
+            known = f"versions {min(snapshots)} to {max(snapshots)}" if snapshots else "none"
+            raise ServiceError(
+                409,
+                "unknown_interface",
+                f"run {run_id!r} has no interface version {version} here, known: {known}; send its "
+                "profile again (PUT /runs/{run_id}/profile)",
+            )
+        return snapshots[version].interface
+
+    def update(
+        self,
+        run_id: str,
+        profile: FailureProfile,
+        config: InterfaceConfig,
+        shown: Interface | None = None,
+    ) -> Interface:
         """Evolve a run's interface from a profile.
+
+        Args:
+            run_id: The run.
+            profile: C_t.
+            config: Which components may act, and when.
+            shown: Omega_t, None for the newest one that is known here.
 
         Raises:
             ServiceError: 409, the version is known with another content.
@@ -49,7 +82,8 @@ class Runs:
         snapshots = self._runs.get(run_id, {})
         version = profile.version
         known = snapshots.get(version)
-        if known is not None and (known.profile, known.config) != (profile, config):
+        asked = (profile, config, shown)
+        if known is not None and (known.profile, known.config, known.shown) != asked:
             raise ServiceError(
                 409,
                 "version_exists",
@@ -58,8 +92,10 @@ class Runs:
             )
         earlier = {number: kept for number, kept in snapshots.items() if number < version}
         if known is None:
-            before = earlier[max(earlier)].interface if earlier else INITIAL
-            known = _Snapshot(profile, config, evolve(before, profile, config))
+            newest = earlier[max(earlier)].interface if earlier else INITIAL
+            known = _Snapshot(
+                profile, config, shown, evolve(shown or newest, profile, config)
+            )
         self._runs[run_id] = {**earlier, version: known}
         return known.interface
 
@@ -93,11 +129,18 @@ def failure_profile(values: Mapping[str, Any]) -> FailureProfile:
         ServiceError: 422, naming the field that is wrong.
     """
     try:
-        profile = FailureProfile.from_json(dict(values))
+        return FailureProfile.from_json(dict(values))
     except ValueError as error:
         raise ServiceError(422, "invalid_request", f"profile: {error}") from error
-    if profile.version < 1:
-        raise ServiceError(
-            422, "invalid_request", "profile.version: 0 is the original benchmark, expected >= 1"
-        )
-    return profile
+
+
+def shown_interface(values: Mapping[str, Any] | None) -> Interface | None:
+    """Read the interface that comes with a profile, if one does.
+
+    Raises:
+        ServiceError: 422, naming the field that is wrong.
+    """
+    try:
+        return None if values is None else Interface.from_json(dict(values))
+    except ValueError as error:
+        raise ServiceError(422, "invalid_request", f"interface: {error}") from error

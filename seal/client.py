@@ -26,6 +26,7 @@ from seal.wire import (
     Mode,
     StepReply,
     TurnDiagnosis,
+    TurnProgress,
 )
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,10 @@ class _NotNow(EnvironmentFault):
 
 class _Full(EnvironmentFault):
     """The service has as many episodes as it may have."""
+
+
+CONNECTIONS = 8
+"""Connections to one address: httpcore looks at each before a request, so few are fast."""
 
 
 class EnvironmentClient:
@@ -92,12 +97,12 @@ class EnvironmentClient:
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 5.0)),
                 transport=transport,
                 trust_env=False,
-                # httpcore looks at every idle connection before each request: few are faster than
-                # many.
-                limits=httpx.Limits(max_connections=16),
+                limits=httpx.Limits(max_connections=CONNECTIONS),
             )
             for url in self._addresses.urls
         }
+        # Requests wait here for a connection: httpcore wakes all that wait whenever one is free.
+        self._free = {url: asyncio.Semaphore(CONNECTIONS) for url in self._addresses.urls}
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,14 +144,27 @@ class EnvironmentClient:
             await self._ask(url, "GET", "/runs/health/interface")
 
     async def create(
-        self, instance_id: str, task_id: str, *, mode: Mode, run_id: str, tool_format: str
+        self,
+        instance_id: str,
+        task_id: str,
+        *,
+        mode: Mode,
+        run_id: str,
+        interface_version: int | None,
+        tool_format: str,
     ) -> CreateReply:
         """Open an episode; its tool docs come as structured data.
 
         Raises:
             EnvironmentFault: No service answers, all stayed full for FULL_WAIT_S, or one refused.
         """
-        params = {"mode": mode, "run_id": run_id, "tool_format": tool_format, "tools": "structured"}
+        params = {
+            "mode": mode,
+            "run_id": run_id,
+            "interface_version": interface_version,
+            "tool_format": tool_format,
+            "tools": "structured",
+        }
         body = self._body(instance_id, task_id=task_id, params=params)
         retrying = tenacity.AsyncRetrying(
             # The pauses alone: what the requests themselves take is bounded by their own limits.
@@ -189,6 +207,7 @@ class EnvironmentClient:
             turns=tuple(TurnDiagnosis(**turn) for turn in data["diagnosis"]),
             interface_version=data["interface_version"],
             truncated=data["truncated"],
+            progress=TurnProgress(**data["progress"]),
         )
 
     async def release(self, instance_id: str) -> None:
@@ -199,14 +218,20 @@ class EnvironmentClient:
             self._addresses.forget(instance_id)
 
     async def put_profile(
-        self, run_id: str, profile: Mapping[str, Any], config: Mapping[str, Any]
+        self,
+        run_id: str,
+        profile: Mapping[str, Any],
+        config: Mapping[str, Any],
+        interface: Mapping[str, Any],
     ) -> InterfaceReply:
-        """Send a round's failure profile; every service evolves the run's interface from it.
+        """Send a round's failure profile and the interface that was shown in it.
+
+        Every service evolves the run's interface from them.
 
         Raises:
             EnvironmentFault: No service took it, or two made different interfaces of it.
         """
-        body = {"profile": profile, "config": config}
+        body = {"profile": profile, "config": config, "interface": interface}
         replies: dict[str, InterfaceReply] = {}
         faults: dict[str, EnvironmentFault] = {}
         for url in self._addresses.urls:
@@ -288,7 +313,8 @@ class EnvironmentClient:
         return data
 
     async def _ask_once(self, url: str, method: str, path: str, body: Any) -> dict[str, Any]:
-        response = await self._http[url].request(method, path, json=body)
+        async with self._free[url]:
+            response = await self._http[url].request(method, path, json=body)
         if self._addresses.take_back(url):
             logger.warning("the environment service at %s answers again", url)
         try:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from seal.client import EnvironmentClient, EnvironmentFault
-from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis
+from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis, TurnProgress
 
 Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | None]]
 """The policy: dialogue so far and tool docs -> assistant text, or None when out of tokens.
@@ -31,6 +31,8 @@ class Task:
     """Mode "train" shows the run's learning interface, "eval" the untouched benchmark."""
     run_id: str
     """The run whose interface mode "train" shows."""
+    interface_version: int | None
+    """Which of its versions; None for the newest."""
     tool_format: str
     """How the policy writes tool calls (seal.formats)."""
 
@@ -49,8 +51,10 @@ class Episode:
     """Which learning interface the policy was shown; 0 is the original benchmark."""
     messages: tuple[Message, ...]
     """The whole dialogue as the policy saw it."""
-    steps: int
-    """Assistant messages sent to the environment."""
+    step_turns: tuple[int, ...]
+    """Index of the turn that each assistant message belongs to, in order."""
+    progress: TurnProgress
+    """How many of the task's turns passed."""
     truncated: bool
     """Ended by a step limit or by the policy's token budget."""
     environment_s: float
@@ -70,11 +74,13 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
         task.task_id,
         mode=task.mode,
         run_id=task.run_id,
+        interface_version=task.interface_version,
         tool_format=task.tool_format,
     )
     waited = time.perf_counter() - started
     messages = list(created.state)
-    steps, terminated, truncated = 0, False, False
+    turn, terminated, truncated = 0, False, False
+    step_turns: list[int] = []
     try:
         while not terminated:
             text = await generate(messages, created.tools)
@@ -83,9 +89,10 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
                 break
             answer: Message = {"role": "assistant", "content": text}
             started = time.perf_counter()
-            reply = await client.step(instance_id, steps, answer)
+            reply = await client.step(instance_id, len(step_turns), answer)
             waited += time.perf_counter() - started
-            steps += 1
+            step_turns.append(turn)
+            turn = reply.turn
             messages += [answer, *reply.state]
             terminated, truncated = reply.terminated, reply.truncated
         started = time.perf_counter()
@@ -101,7 +108,8 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
         category=created.category,
         interface_version=created.interface_version,
         messages=tuple(messages),
-        steps=steps,
+        step_turns=tuple(step_turns),
+        progress=verdict.progress,
         truncated=truncated,
         environment_s=waited,
     )

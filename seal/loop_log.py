@@ -42,6 +42,18 @@ class LoopLog:
         """The rollouts of a round."""
         self._append(ROLLOUTS, *records)
 
+    def rewind(self, step: int) -> None:
+        """Drop what was written of rounds after `step`: a resumed run makes them anew."""
+        for name in (ROUNDS, ROLLOUTS):
+            path = self._folder / name
+            if not path.exists():
+                continue
+            lines = list(LineReader(path).new())
+            unfinished = path.with_suffix(".unfinished")
+            with unfinished.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines if line["step"] <= step)
+            unfinished.replace(path)
+
     def _append(self, name: str, *records: dict[str, Any]) -> None:
         now = time.time()
         lines = "".join(json.dumps({"time": now, **record}) + "\n" for record in records)

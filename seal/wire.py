@@ -9,14 +9,16 @@ client that sends none of it gets the original benchmark.
 Added to that wire:
 
 * /create params: `mode` "eval" (default, the untouched benchmark) or "train" (through the run's
-  learning interface); `run_id`, whose interface; `tool_format`, how raw assistant text writes
+  learning interface); `run_id`, whose interface, and `interface_version`, which of its versions
+  (default: the newest); `tool_format`, how raw assistant text writes
   calls (seal.formats, default "hermes"); `tools` "prompt" (default, docs as text in a system
   message) or "structured" (docs in `info.tools`).
 * /step params: `step`, the number of this step from 0; a repeated number is answered from the
   record and never run twice.
 * /evaluate params: `sparse`; true makes `data` the accuracy alone.
-* PUT /runs/{run_id}/profile {profile, config}: the back edge. A failure profile goes in, the
-  evolved interface comes back. GET /runs/{run_id}/interface: the run's newest interface.
+* PUT /runs/{run_id}/profile {profile, config, interface}: the back edge. A failure profile goes
+  in, with the interface that was shown, and the evolved one comes back. GET
+  /runs/{run_id}/interface: the run's newest interface.
 """
 
 from dataclasses import dataclass
@@ -49,6 +51,22 @@ class TurnDiagnosis:
     """One sentence on the evidence; holds no value of the reference."""
     step: int | None
     """Index, within the turn, of the step that decided the label; None where no one step did."""
+    cascade: bool = False
+    """The turn failed only because an earlier one had: the label names a consequence."""
+
+
+@dataclass(frozen=True)
+class TurnProgress:
+    """How far an episode got, counted over all turns of its task, also those never begun."""
+
+    scorable: int
+    """Turns in which the reference calls tools."""
+    scorable_passed: int
+    """Those that the official checks of a turn accept."""
+    abstention: int
+    """Turns in which the reference calls none."""
+    abstention_passed: int
+    """Those that were begun and in which no call was made or attempted."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +109,8 @@ class EvaluateReply:
     """Version of the interface this episode was shown."""
     truncated: bool
     """The episode ended by a step limit."""
+    progress: TurnProgress
+    """How many turns passed."""
 
 
 @dataclass(frozen=True)
@@ -105,3 +125,5 @@ class InterfaceReply:
     """Active components and guidelines, e.g. schema_cues, guideline:missing_tool_call."""
     text: str
     """The interface in words, one line an active part; made for a diff of two versions."""
+    interface: dict[str, Any]
+    """`Interface.to_json`: what a trainer keeps, and sends with the next profile."""

@@ -31,6 +31,7 @@ from seal.wire import (
     Message,
     StepReply,
     ToolDoc,
+    TurnProgress,
 )
 
 FEEDBACK_NAME = "tool_call_parser"
@@ -99,6 +100,30 @@ class Verdict:
     """Terminal reward: 1.0 or 0.0."""
     evidence: tuple[TurnEvidence, ...]
     """One entry a begun turn, for the diagnosis."""
+    progress: TurnProgress
+    """How many of the task's turns passed; see `turn_progress`."""
+
+
+def turn_progress(
+    scorable: Sequence[bool], checked: Sequence[tuple[TurnEvidence, bool]]
+) -> TurnProgress:
+    """Count a task's turns.
+
+    Args:
+        scorable: Of each turn of the task whether the reference calls tools.
+        checked: Of each begun turn its evidence, and whether the checks of a turn accept it.
+    """
+    passed = sum(one.reference_calls and accepted for one, accepted in checked)
+    abstained = sum(
+        not (one.reference_calls or one.calls or one.parse_faults or one.truncated)
+        for one, _ in checked
+    )
+    return TurnProgress(
+        scorable=sum(scorable),
+        scorable_passed=passed,
+        abstention=len(scorable) - sum(scorable),
+        abstention_passed=abstained,
+    )
 
 
 class TurnDialogue(ABC):
@@ -201,6 +226,7 @@ class TurnDialogue(ABC):
             turns=tuple(diagnose(evidence) for evidence in verdict.evidence),
             interface_version=self._options.interface_version,
             truncated=self._truncated,
+            progress=verdict.progress,
         )
 
     def _next_turn(self) -> StepReply:

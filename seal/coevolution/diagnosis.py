@@ -31,6 +31,10 @@ The rules, in order; the first that applies decides:
 
 "Later" is a later step: calls of one message were written before any of them was answered.
 
+The turn is first judged by what is its own. If that alone would pass, but something is carried over
+from earlier turns, the official checks fail it nevertheless: the rules of 4 then see all of the
+evidence, and the label is marked as a cascade. So a turn with a failure of its own never is one.
+
 >>> evidence = TurnEvidence(
 ...     turn=2,
 ...     reference_calls=True,
@@ -38,6 +42,8 @@ The rules, in order; the first that applies decides:
 ...     calls=(CallEvidence(0, "cd", True, (), "cd: no such directory"),),
 ...     state_differences=("GorillaFileSystem.current_dir",),
 ...     missing_responses=1,
+...     carried_differences=(),
+...     carried_missing=0,
 ...     model_classes=frozenset({"GorillaFileSystem"}),
 ...     reference_classes=frozenset({"GorillaFileSystem"}),
 ...     truncated=False,
@@ -50,7 +56,7 @@ The rules, in order; the first that applies decides:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seal.coevolution.labels import Label
 from seal.coevolution.schema import schema_violations
@@ -80,7 +86,7 @@ class CallEvidence:
 
 @dataclass(frozen=True)
 class TurnEvidence:
-    """What a turn has shown; differences that earlier turns left behind are not among it."""
+    """What a turn has shown, its own doing apart from what earlier turns left behind."""
 
     turn: int
     """Index of the turn in the dialogue."""
@@ -91,9 +97,13 @@ class TurnEvidence:
     calls: tuple[CallEvidence, ...]
     """Calls that could be read, in order."""
     state_differences: tuple[str, ...]
-    """Attributes that differ from the reference's after the turn, as Class.attribute."""
+    """Attributes that differ from the reference's by this turn's doing, as Class.attribute."""
     missing_responses: int
-    """Results of the reference that the policy has not seen."""
+    """Results of the reference that the policy has not seen by this turn's doing."""
+    carried_differences: tuple[str, ...]
+    """Attributes that differ after the turn because of earlier turns; none is among the above."""
+    carried_missing: int
+    """Results of the reference that the policy has not seen because of earlier turns."""
     model_classes: frozenset[str]
     """Tool classes that the policy called."""
     reference_classes: frozenset[str]
@@ -112,8 +122,10 @@ def diagnose(evidence: TurnEvidence) -> TurnDiagnosis:
     if found is None and not evidence.reference_calls:
         found = _abstention(evidence)
     if found is None:
-        found = _passed(evidence) or _broken_call(evidence) or _wrong_outcome(evidence)
-    return TurnDiagnosis(evidence.turn, found.label.value, found.reason, found.step)
+        found = _cascade(evidence) or _passed(evidence) or _failed(evidence)
+    return TurnDiagnosis(
+        evidence.turn, found.label.value, found.reason, found.step, cascade=found.cascade
+    )
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,7 @@ class _Finding:
     label: Label
     reason: str
     step: int | None = None
+    cascade: bool = False
 
 
 def _scorer_fault(evidence: TurnEvidence) -> _Finding | None:
@@ -144,11 +157,31 @@ def _abstention(evidence: TurnEvidence) -> _Finding:
     return _Finding(Label.CORRECT_ABSTENTION, "no tool was called, and the turn needs none")
 
 
+def _cascade(evidence: TurnEvidence) -> _Finding | None:
+    """What became of a turn that is in order itself but begins where an earlier one went wrong."""
+    carried = evidence.carried_differences or evidence.carried_missing
+    if not carried or _passed(evidence) is None:
+        return None
+    found = _failed(
+        replace(
+            evidence,
+            state_differences=(*evidence.state_differences, *evidence.carried_differences),
+            missing_responses=evidence.missing_responses + evidence.carried_missing,
+        )
+    )
+    reason = f"{found.reason}; only because an earlier turn had failed already"
+    return replace(found, reason=reason, cascade=True)
+
+
 def _passed(evidence: TurnEvidence) -> _Finding | None:
     failed = evidence.state_differences or evidence.missing_responses or evidence.truncated
     if failed or not evidence.calls:
         return None
     return _Finding(Label.PASS, "state and responses are what the verifier expects")
+
+
+def _failed(evidence: TurnEvidence) -> _Finding:
+    return _broken_call(evidence) or _wrong_outcome(evidence)
 
 
 def _broken_call(evidence: TurnEvidence) -> _Finding | None:

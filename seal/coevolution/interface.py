@@ -14,15 +14,26 @@ Which part is active follows the failures that are prevalent and unsolved:
 | phi_err | recovery_feedback | recovery_failure, argument_mismatch, invalid_tool_call |
 | phi_cap | guidelines | each failure label for itself, at most `max_guidelines` |
 
-That is: share among failed turns >= `min_prevalence`, mean reward of the trajectories that carry
-the label < `max_mean_reward`, at least `min_observations` turns. So a part goes when its failure is
-mastered. Guidelines are ordered by prevalence * (1 - mean reward). The sentences are in `texts`.
+That is (published configuration): share among failed turns >= `min_prevalence`, mean reward of the
+trajectories that carry the label < `max_mean_reward`, at least `min_observations` turns. So a part
+goes when its failure is mastered. Guidelines are chosen by prevalence * (1 - mean reward).
+
+So that nothing flickers from round to round, what is active has it easier (this project's choice;
+`hysteresis` h = 0 is the published rule). A part that is on stays on until its labels fall below
+relaxed thresholds,
+
+    prevalence >= min_prevalence * (1 - h)        turns >= min_observations * (1 - h)
+    mean reward < max_mean_reward + h * (1 - max_mean_reward)
+
+a guideline that is shown has its score times (1 + h) when guidelines are chosen, and of those
+chosen one overtakes another that was shown before it only by a score more than (1 + h) times as
+high. The sentences are in `texts`.
 """
 
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from seal.coevolution import texts
@@ -44,11 +55,13 @@ _RECOVERY_LABELS = (
 _MOST_REASONS = 3
 """Faults or violations that one hint names; of a longer list the first ones are the cause."""
 _LONGEST_REASON = 200
+_ROUNDING = 1e-9
+"""A threshold counts as reached from this far below: statistics are floats."""
 
 
 @dataclass(frozen=True)
 class InterfaceConfig:
-    """Which components may act, and when. The thresholds are the published ones.
+    """Which components may act, and when. All thresholds but `hysteresis` are the published ones.
 
     Raises:
         ValueError: A threshold is out of its range; the message says which.
@@ -56,6 +69,8 @@ class InterfaceConfig:
 
     schema_cues: bool = True
     """Component phi_schema: marks in tool docs; governs the affordance cue as well."""
+    static_schema_cues: bool = False
+    """Marks in tool docs from the first round on, whatever the profile (the published file)."""
     recovery_feedback: bool = True
     """Component phi_err: hints after errors."""
     guidelines: bool = True
@@ -65,9 +80,11 @@ class InterfaceConfig:
     max_mean_reward: float = 0.6
     """A label whose trajectories earn this much on average is mastered, in [0, 1]."""
     min_observations: int = 8
-    """Least number of turns with the label."""
+    """Least number of turns with the label, by mass."""
     max_guidelines: int = 3
     """Guidelines shown at once."""
+    hysteresis: float = 0.2
+    """How much easier it is to stay active than to become it, h in [0, 1); 0 is as published."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -79,6 +96,8 @@ class InterfaceConfig:
             raise ValueError(f"min_observations must be at least 1, got {self.min_observations}")
         if self.max_guidelines < 0:
             raise ValueError(f"max_guidelines must not be negative, got {self.max_guidelines}")
+        if not 0 <= self.hysteresis < 1:
+            raise ValueError(f"hysteresis must be in [0, 1), got {self.hysteresis}")
 
 
 @dataclass(frozen=True)
@@ -168,13 +187,7 @@ class Interface:
         >>> print(replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,)).describe())
         guideline:missing_tool_call: Say that something is done only after a tool call has done it.
         """
-        words = {
-            "schema_cues": "tool docs mark required arguments, types and allowed values",
-            "affordance_cues": texts.AFFORDANCE_NOTE,
-            "recovery_feedback": "a hint on the class of error and its repair follows every error",
-        }
-        words |= {f"guideline:{label.value}": texts.GUIDELINES[label] for label in self.guidelines}
-        return "\n".join(f"{name}: {words[name]}" for name in self.active())
+        return "\n".join(_lines(self))
 
     def content_hash(self) -> str:
         """12 hex digits over everything the policy can be shown, the version left out."""
@@ -182,6 +195,37 @@ class Interface:
         shown += texts.SCHEMA_TEXTS if self.schema_cues else ()
         shown += texts.RECOVERY_TEXTS if self.recovery_feedback else ()
         return hashlib.sha256("\n".join(shown).encode("utf-8")).hexdigest()[:12]
+
+    def to_json(self) -> dict[str, Any]:
+        """The interface as JSON values; guidelines are the names of their labels.
+
+        >>> replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,)).to_json()["guidelines"]
+        ['missing_tool_call']
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "guidelines": [label.value for label in self.guidelines]}
+
+    @classmethod
+    def from_json(cls, data: object) -> "Interface":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: A field is missing, unknown or of the wrong kind; the message names it.
+        """
+        if not isinstance(data, Mapping):
+            raise ValueError(f"interface: expected an object, got {type(data).__name__}")
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in data]
+        unknown = [name for name in data if name not in names]
+        if missing or unknown:
+            raise ValueError(f"interface: missing fields {missing}, unknown fields {unknown}")
+        version = data["version"]
+        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+            raise ValueError(f"interface.version: expected an integer >= 0, got {version!r:.60}")
+        for name in ("schema_cues", "affordance_cues", "recovery_feedback"):
+            if not isinstance(data[name], bool):
+                raise ValueError(f"interface.{name}: expected a boolean, got {data[name]!r:.60}")
+        return cls(**{**data, "guidelines": _guidelines(data["guidelines"])})
 
 
 INITIAL = Interface(0, False, False, False, ())
@@ -191,39 +235,122 @@ INITIAL = Interface(0, False, False, False, ())
 def evolve(interface: Interface, profile: FailureProfile, config: InterfaceConfig) -> Interface:
     """The next interface; the same arguments give the same one.
 
-    A profile without a single turn says nothing: all parts stay as they are.
+    A profile without a single turn says nothing: all parts stay as they are, but for static ones.
 
     Args:
         interface: Omega_t.
         profile: C_t.
         config: Which components may act, and when.
     """
+    static = config.static_schema_cues
     if not profile.by_label:
-        return replace(interface, version=profile.version)
-    pressing = _pressing(profile, config)
+        cued = interface.schema_cues or static
+        return replace(interface, version=profile.version, schema_cues=cued)
+
+    def presses(labels: Sequence[Label], active: bool) -> bool:
+        return any(_presses(label, active, profile, config) for label in labels)
+
     return Interface(
         version=profile.version,
-        schema_cues=config.schema_cues and any(label in pressing for label in _SCHEMA_LABELS),
+        schema_cues=static
+        or (config.schema_cues and presses(_SCHEMA_LABELS, interface.schema_cues)),
         affordance_cues=config.schema_cues
-        and any(label in pressing for label in _AFFORDANCE_LABELS),
+        and presses(_AFFORDANCE_LABELS, interface.affordance_cues),
         recovery_feedback=config.recovery_feedback
-        and any(label in pressing for label in _RECOVERY_LABELS),
-        guidelines=pressing[: config.max_guidelines] if config.guidelines else (),
+        and presses(_RECOVERY_LABELS, interface.recovery_feedback),
+        guidelines=_chosen(interface.guidelines, profile, config) if config.guidelines else (),
     )
 
 
-def _pressing(profile: FailureProfile, config: InterfaceConfig) -> tuple[Label, ...]:
-    """Failures that are prevalent and unsolved, by prevalence * (1 - mean reward)."""
-    scores: dict[Label, float] = {}
-    for label in FAILURES:
-        seen = profile.by_label.get(label)
-        if seen is None or seen.turns < config.min_observations:
-            continue
-        prevalence = profile.prevalence(label)
-        if prevalence >= config.min_prevalence and seen.mean_reward < config.max_mean_reward:
-            scores[label] = prevalence * (1 - seen.mean_reward)
-    # Sorting is stable: of equal scores the label of higher priority comes first.
-    return tuple(sorted(scores, key=lambda label: -scores[label]))
+def difference(before: Interface, after: Interface) -> str:
+    """What one version shows and another does not, a line a part; "no change" if there is nothing.
+
+    Guidelines that stay but change places are a line, too, since the policy reads another text.
+
+    >>> cued = replace(INITIAL, schema_cues=True)
+    >>> told = replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,))
+    >>> print(difference(cued, told))
+    - schema_cues: tool docs mark required arguments, types and allowed values
+    + guideline:missing_tool_call: Say that something is done only after a tool call has done it.
+    >>> difference(told, replace(told, version=9))
+    'no change'
+    """
+    old, new = _lines(before), _lines(after)
+    lines = [f"- {line}" for line in old if line not in new]
+    lines += [f"+ {line}" for line in new if line not in old]
+    stayed = [label for label in after.guidelines if label in before.guidelines]
+    if stayed != [label for label in before.guidelines if label in after.guidelines]:
+        lines.append("~ order of guidelines: " + ", ".join(label.value for label in stayed))
+    return "\n".join(lines) or "no change"
+
+
+def _presses(label: Label, active: bool, profile: FailureProfile, config: InterfaceConfig) -> bool:
+    """The failure is prevalent and unsolved; by relaxed thresholds if its part is active."""
+    seen = profile.by_label.get(label)
+    if seen is None:
+        return False
+    slack = config.hysteresis if active else 0.0
+    mastered = config.max_mean_reward + slack * (1 - config.max_mean_reward)
+    return (
+        seen.turns >= config.min_observations * (1 - slack) - _ROUNDING
+        and profile.prevalence(label) >= config.min_prevalence * (1 - slack) - _ROUNDING
+        and seen.mean_reward < mastered - _ROUNDING
+    )
+
+
+def _chosen(
+    shown: Sequence[Label], profile: FailureProfile, config: InterfaceConfig
+) -> tuple[Label, ...]:
+    """Failures to show a guideline for, the most pressing first.
+
+    Args:
+        shown: Those that one is shown for now.
+        profile: C_t.
+        config: Thresholds, and how many at most.
+    """
+    scores = {
+        label: profile.prevalence(label) * (1 - profile.by_label[label].mean_reward)
+        for label in FAILURES
+        if _presses(label, label in shown, profile, config)
+    }
+    ahead = 1 + config.hysteresis
+    weighted = {label: scores[label] * (ahead if label in shown else 1) for label in scores}
+    # Sorting is stable: of equals, what is shown comes first, then the label of higher priority.
+    ranked = sorted(scores, key=lambda label: (-weighted[label], label not in shown))
+    chosen = ranked[: config.max_guidelines]
+    kept = [label for label in shown if label in chosen]
+    placed: list[Label] = []
+    for label in (*kept, *(label for label in chosen if label not in kept)):
+        place = len(placed)
+        while place > 0 and scores[label] > scores[placed[place - 1]] * ahead:
+            place -= 1
+        placed.insert(place, label)
+    return tuple(placed)
+
+
+def _lines(interface: Interface) -> list[str]:
+    """A line for each active part: its name and what it does."""
+    words = {
+        "schema_cues": "tool docs mark required arguments, types and allowed values",
+        "affordance_cues": texts.AFFORDANCE_NOTE,
+        "recovery_feedback": "a hint on the class of error and its repair follows every error",
+    }
+    words |= {f"guideline:{label.value}": texts.GUIDELINES[label] for label in interface.guidelines}
+    return [f"{name}: {words[name]}" for name in interface.active()]
+
+
+def _guidelines(names: object) -> tuple[Label, ...]:
+    """Read the guidelines of an interface's JSON."""
+    path = "interface.guidelines"
+    if not isinstance(names, list):
+        raise ValueError(f"{path}: expected a list, got {type(names).__name__}")
+    for name in names:
+        if name not in [label.value for label in FAILURES]:
+            known = ", ".join(label.value for label in FAILURES)
+            raise ValueError(f"{path}: expected failure labels ({known}), got {name!r:.60}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{path}: expected each label once, got {', '.join(names)}")
+    return tuple(Label(name) for name in names)
 
 
 def _mark(schema: dict[str, Any]) -> None:

@@ -2,80 +2,123 @@
 
 In: the labels and the reward of each trajectory that was trained on. Out: how often each label was
 seen, and how the trajectories that carry it fared. Made by the trainer, which sends it to the
-environment service, where `interface` reads it.
+environment service, where `interface` reads it; `utilities` reads it in the trainer.
 
-Turns are counted by turn; trajectories and rewards once for each distinct label a trajectory
-carries. Excluded labels, faults of the scorer, are not counted.
+A turn z of trajectory j counts with a mass m: 0 if its label is a fault of the scorer, the share s
+in [0, 1] if it failed only because an earlier turn already had (`cascade`), else 1. The paper
+counts every turn, s = 1; with s = 0 only first failures speak. For label l
 
+    turns(l)        = sum over j and its turns z with label l of m(z)
+    trajectories(l) = sum over j of M(j, l),  M(j, l) = max over turns z of j with label l of m(z)
+    reward_sum(l)   = sum over j of M(j, l) * r_j
+    successes(l)    = sum over j with r_j = 1 of M(j, l)
+
+In the example the second wrong state only follows from the first and counts half a turn:
+
+>>> wrong, passed = LabeledTurn(Label.STATE_MISMATCH), LabeledTurn(Label.PASS)
+>>> follows = LabeledTurn(Label.STATE_MISMATCH, cascade=True)
 >>> profile = profile_of(
 ...     3,
 ...     [
-...         LabeledTrajectory((Label.STATE_MISMATCH, Label.STATE_MISMATCH), 0.0, "base"),
-...         LabeledTrajectory((Label.PASS, Label.MISSING_TOOL_CALL), 0.0, "base"),
-...         LabeledTrajectory((Label.PASS, Label.PASS), 1.0, "base"),
+...         LabeledTrajectory((wrong, follows), 0.0, "base"),
+...         LabeledTrajectory((passed, LabeledTurn(Label.MISSING_TOOL_CALL)), 0.0, "base"),
+...         LabeledTrajectory((passed, passed), 1.0, "base"),
 ...     ],
+...     cascade_share=0.5,
 ... )
 >>> profile.by_label[Label.STATE_MISMATCH]
-LabelStatistic(turns=2, trajectories=1, reward_sum=0.0)
->>> round(profile.prevalence(Label.STATE_MISMATCH), 3)
-0.667
+LabelStatistic(turns=1.5, trajectories=1.0, reward_sum=0.0, successes=0.0)
+>>> profile.prevalence(Label.STATE_MISMATCH)  # 1.5 of 2.5 failed turns
+0.6
 >>> profile.by_label[Label.PASS].mean_reward
 0.5
+>>> profile.by_position[0][Label.PASS].turns
+2.0
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias
 
 from seal.coevolution.labels import EXCLUDED, FAILURES, Label
+
+
+@dataclass(frozen=True)
+class LabeledTurn:
+    """What became of one turn."""
+
+    label: Label
+    """The turn's dominant label."""
+    cascade: bool = False
+    """The turn failed only because an earlier one already had."""
+
+    def mass(self, cascade_share: float) -> float:
+        """What the turn counts: 0 with an excluded label, the share of a cascade, else 1."""
+        if self.label in EXCLUDED:
+            return 0.0
+        return float(cascade_share) if self.cascade else 1.0
 
 
 @dataclass(frozen=True)
 class LabeledTrajectory:
     """One trajectory as the profile sees it."""
 
-    labels: tuple[Label, ...]
-    """One label for each turn that was begun."""
+    turns: tuple[LabeledTurn, ...]
+    """The turns that were begun, in order: a turn's index is its position in the dialogue."""
     reward: float
-    """Terminal reward r in {0.0, 1.0}."""
+    """Terminal reward r in [0, 1]; exactly 1.0 is a full pass."""
     category: str
     """Category of the task."""
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The labels of the turns, in order."""
+        return tuple(turn.label for turn in self.turns)
 
 
 @dataclass(frozen=True)
 class LabelStatistic:
-    """What was seen of one label.
+    """What was seen of one label. Counts are sums of masses.
 
     Raises:
         ValueError: The counts cannot be: a label that was not seen has no statistic.
     """
 
-    turns: int
-    """Turns with the label."""
-    trajectories: int
-    """Trajectories with the label in at least one turn."""
+    turns: float
+    """Mass of the turns with the label."""
+    trajectories: float
+    """Mass of the trajectories with the label: of each, the largest mass of such a turn."""
     reward_sum: float
-    """Sum of the rewards of these trajectories."""
+    """Sum of the rewards of these trajectories, each times its mass."""
+    successes: float
+    """Mass of those among them that passed in full (reward 1.0)."""
 
     def __post_init__(self) -> None:
-        """Check the counts."""
-        if not 1 <= self.trajectories <= self.turns:
+        """Check the counts; rounding may carry a sum just over the one that bounds it."""
+        if not 0 < self.trajectories <= self.turns + _ROUNDING or not math.isfinite(self.turns):
             raise ValueError(
-                f"expected 1 <= trajectories <= turns, got trajectories={self.trajectories}, "
+                f"expected 0 < trajectories <= turns < inf, got trajectories={self.trajectories}, "
                 f"turns={self.turns}"
             )
-        # Rounding may carry a sum of rewards just over the count.
-        if not -1e-6 <= self.reward_sum <= self.trajectories + 1e-6:
+        if not -_ROUNDING <= self.reward_sum <= self.trajectories + _ROUNDING:
             raise ValueError(
                 f"expected 0 <= reward_sum <= trajectories={self.trajectories}, "
-                f"got {self.reward_sum}"
+                f"got reward_sum={self.reward_sum}"
+            )
+        if not 0 <= self.successes <= self.reward_sum + _ROUNDING:
+            raise ValueError(
+                f"expected 0 <= successes <= reward_sum={self.reward_sum}, "
+                f"got successes={self.successes}"
             )
 
     @property
     def mean_reward(self) -> float:
-        """Mean reward of the trajectories that carry the label."""
+        """Mean reward of the trajectories that carry the label, by mass."""
         return self.reward_sum / self.trajectories
+
+
+_Table: TypeAlias = Mapping[Label, LabelStatistic]
 
 
 @dataclass(frozen=True)
@@ -88,13 +131,15 @@ class FailureProfile:
     """Every label that was seen."""
     by_category: Mapping[str, Mapping[Label, LabelStatistic]]
     """The same for each task category; reported, read by no rule."""
+    by_position: Mapping[int, Mapping[Label, LabelStatistic]]
+    """The same for each turn index from 0; reported, read by no rule. JSON keys are its digits."""
 
     def prevalence(self, label: Label) -> float:
-        """Share of a failure label among the failed turns, 0.0 if none failed."""
-        failed = sum(self.by_label[one].turns for one in FAILURES if one in self.by_label)
+        """Share of a failure label among the failed turns, by mass; 0.0 if none failed."""
         if label not in FAILURES or label not in self.by_label:
             return 0.0
-        return self.by_label[label].turns / failed
+        failed = [self.by_label[one].turns for one in FAILURES if one in self.by_label]
+        return self.by_label[label].turns / math.fsum(failed)
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""
@@ -102,104 +147,234 @@ class FailureProfile:
             "version": self.version,
             "by_label": _to_json(self.by_label),
             "by_category": {name: _to_json(table) for name, table in self.by_category.items()},
+            "by_position": {
+                str(position): _to_json(table) for position, table in self.by_position.items()
+            },
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "FailureProfile":
+    def from_json(cls, data: object, path: str = "profile") -> "FailureProfile":
+        """Read what `to_json` wrote.
+
+        Args:
+            data: The JSON values.
+            path: What messages call them.
+
+        Raises:
+            ValueError: A field is missing, unknown or of the wrong kind; the message names it.
+        """
+        values = _fields(data, ("version", "by_label", "by_category", "by_position"), path)
+        version = values["version"]
+        whole = isinstance(version, int) and not isinstance(version, bool)
+        if not (whole and 0 <= version < _TOO_MANY):
+            what = "expected an integer in [0, 2**53)"
+            raise ValueError(f"{path}.version: {what}, got {version!r:.60}")
+        by_category, by_position = f"{path}.by_category", f"{path}.by_position"
+        return cls(
+            version,
+            _from_json(values["by_label"], f"{path}.by_label"),
+            {
+                name: _from_json(table, f"{by_category}.{name}")
+                for name, table in _object(values["by_category"], by_category).items()
+            },
+            {
+                _position(key, by_position): _from_json(table, f"{by_position}.{key}")
+                for key, table in _object(values["by_position"], by_position).items()
+            },
+        )
+
+
+_ROUNDING = 1e-6
+"""How far a sum of masses may be off."""
+
+_TOO_MANY = 2**53
+"""A count from here on would not survive JSON readers that know only doubles."""
+
+EMPTY = FailureProfile(0, {}, {}, {})
+"""The profile before the first round."""
+
+
+def profile_of(
+    version: int, trajectories: Iterable[LabeledTrajectory], cascade_share: float = 1.0
+) -> FailureProfile:
+    """Aggregate the trajectories of a round; their order does not matter.
+
+    Args:
+        version: Round t.
+        trajectories: What was trained on.
+        cascade_share: Mass of a cascade turn, in [0, 1]; the paper's is 1.
+
+    Raises:
+        ValueError: The share is out of its range, or a reward is.
+    """
+    if not 0 <= cascade_share <= 1:
+        raise ValueError(f"cascade_share must be in [0, 1], got {cascade_share}")
+    parts: list[_Table] = []
+    by_category: dict[str, list[_Table]] = {}
+    by_position: dict[int, list[_Table]] = {}
+    for trajectory in trajectories:
+        turns, reward = trajectory.turns, trajectory.reward
+        whole = _counted(turns, reward, cascade_share)
+        parts.append(whole)
+        by_category.setdefault(trajectory.category, []).append(whole)
+        for position, turn in enumerate(turns):
+            one = _counted((turn,), reward, cascade_share)
+            by_position.setdefault(position, []).append(one)
+    return FailureProfile(
+        version,
+        _summed(parts),
+        {name: _summed(by_category[name]) for name in sorted(by_category)},
+        {position: _summed(by_position[position]) for position in sorted(by_position)},
+    )
+
+
+def merge(*profiles: FailureProfile) -> FailureProfile:
+    """Profiles as one, under the newest version; EMPTY without any.
+
+    Each sum is taken over all of them at once and rounded once, so their order does not matter.
+    Merging step by step is associative as far as sums of floats are: exactly for masses and rewards
+    that are multiples of a power of two, such as the paper's, otherwise up to rounding.
+    """
+    categories = sorted({name for one in profiles for name in one.by_category})
+    positions = sorted({position for one in profiles for position in one.by_position})
+    return FailureProfile(
+        max((one.version for one in profiles), default=EMPTY.version),
+        _summed([one.by_label for one in profiles]),
+        {name: _summed([one.by_category.get(name, {}) for one in profiles]) for name in categories},
+        {at: _summed([one.by_position.get(at, {}) for one in profiles]) for at in positions},
+    )
+
+
+@dataclass(frozen=True)
+class ProfileHistory:
+    """Profiles of the rounds so far, as a checkpoint keeps them.
+
+    >>> failed = LabeledTrajectory((LabeledTurn(Label.STATE_MISMATCH),), 0.0, "base")
+    >>> history = ProfileHistory()
+    >>> for step in (1, 2, 3):
+    ...     history = history.after(profile_of(step, [failed]), window_rounds=2)
+    >>> [one.version for one in history.rounds]
+    [2, 3]
+    >>> history.window.by_label[Label.STATE_MISMATCH].turns
+    2.0
+    >>> history.total.by_label[Label.STATE_MISMATCH].turns
+    3.0
+    """
+
+    rounds: tuple[FailureProfile, ...] = ()
+    """The last rounds, oldest first; never more than the window."""
+    total: FailureProfile = EMPTY
+    """All rounds merged."""
+
+    def after(self, profile: FailureProfile, window_rounds: int) -> "ProfileHistory":
+        """The history with one more round.
+
+        Args:
+            profile: The round's profile.
+            window_rounds: How many rounds to keep, this one among them; at least 1.
+
+        Raises:
+            ValueError: The window is smaller than one round.
+        """
+        if window_rounds < 1:
+            raise ValueError(f"window_rounds must be at least 1, got {window_rounds}")
+        rounds = (*self.rounds, profile)[-window_rounds:]
+        return ProfileHistory(rounds, merge(self.total, profile))
+
+    @property
+    def window(self) -> FailureProfile:
+        """The rounds kept, merged; EMPTY without any."""
+        return merge(*self.rounds)
+
+    def to_json(self) -> dict[str, Any]:
+        """The history as JSON values."""
+        return {"rounds": [one.to_json() for one in self.rounds], "total": self.total.to_json()}
+
+    @classmethod
+    def from_json(cls, data: object) -> "ProfileHistory":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: A field is missing, unknown or of the wrong kind; the message names it.
         """
-        _check_fields(data, ("version", "by_label", "by_category"), "profile")
-        version = _integer(data["version"], "profile.version")
-        by_label = _from_json(data["by_label"], "profile.by_label")
-        categories = _object(data["by_category"], "profile.by_category")
-        by_category = {
-            name: _from_json(table, f"profile.by_category.{name}")
-            for name, table in categories.items()
-        }
-        return cls(version, by_label, by_category)
+        values = _fields(data, ("rounds", "total"), "history")
+        rounds = values["rounds"]
+        if not isinstance(rounds, list):
+            raise ValueError(f"history.rounds: expected a list, got {type(rounds).__name__}")
+        read = [
+            FailureProfile.from_json(one, f"history.rounds[{index}]")
+            for index, one in enumerate(rounds)
+        ]
+        return cls(tuple(read), FailureProfile.from_json(values["total"], "history.total"))
 
 
-_TOO_MANY = 2**53
-"""A count from here on would not survive JSON readers that know only doubles."""
-
-EMPTY = FailureProfile(0, {}, {})
-"""The profile before the first round."""
-
-
-def profile_of(version: int, trajectories: Iterable[LabeledTrajectory]) -> FailureProfile:
-    """Aggregate the trajectories of a round."""
-    total = EMPTY
-    for trajectory in trajectories:
-        turns = Counter(label for label in trajectory.labels if label not in EXCLUDED)
-        table = {
-            label: LabelStatistic(count, 1, trajectory.reward) for label, count in turns.items()
-        }
-        total = merge(total, FailureProfile(version, table, {trajectory.category: table}))
-    return FailureProfile(version, total.by_label, total.by_category)
-
-
-def merge(a: FailureProfile, b: FailureProfile) -> FailureProfile:
-    """Both profiles as one, under the newer version; associative and commutative."""
-    categories = sorted(a.by_category.keys() | b.by_category.keys())
-    return FailureProfile(
-        max(a.version, b.version),
-        _merged(a.by_label, b.by_label),
-        {
-            name: _merged(a.by_category.get(name, {}), b.by_category.get(name, {}))
-            for name in categories
-        },
-    )
-
-
-def _merged(
-    a: Mapping[Label, LabelStatistic], b: Mapping[Label, LabelStatistic]
-) -> dict[Label, LabelStatistic]:
-    """Tables in the order of the vocabulary, so that equal profiles are written equally."""
-    merged: dict[Label, LabelStatistic] = {}
-    for label in Label:
-        found = [table[label] for table in (a, b) if label in table]
-        if found:
-            merged[label] = LabelStatistic(
-                turns=sum(one.turns for one in found),
-                trajectories=sum(one.trajectories for one in found),
-                reward_sum=sum(one.reward_sum for one in found),
-            )
-    return merged
-
-
-def _to_json(table: Mapping[Label, LabelStatistic]) -> dict[str, dict[str, float]]:
+def _counted(turns: Sequence[LabeledTurn], reward: float, cascade_share: float) -> _Table:
+    """The table of one trajectory, or of one of its turns."""
+    masses: dict[Label, list[float]] = {}
+    for turn in turns:
+        mass = turn.mass(cascade_share)
+        if mass > 0:
+            masses.setdefault(turn.label, []).append(mass)
     return {
-        label.value: {
-            "turns": one.turns,
-            "trajectories": one.trajectories,
-            "reward_sum": one.reward_sum,
-        }
-        for label, one in table.items()
+        label: LabelStatistic(
+            turns=math.fsum(found),
+            trajectories=max(found),
+            reward_sum=max(found) * reward,
+            successes=max(found) if reward == 1.0 else 0.0,
+        )
+        for label, found in masses.items()
     }
+
+
+def _summed(tables: Sequence[_Table]) -> dict[Label, LabelStatistic]:
+    """Tables as one, in the order of the vocabulary: equal profiles are written equally."""
+    total: dict[Label, LabelStatistic] = {}
+    for label in Label:
+        found = [table[label] for table in tables if label in table]
+        if found:
+            total[label] = LabelStatistic(
+                turns=math.fsum(one.turns for one in found),
+                trajectories=math.fsum(one.trajectories for one in found),
+                reward_sum=math.fsum(one.reward_sum for one in found),
+                successes=math.fsum(one.successes for one in found),
+            )
+    return total
+
+
+_COUNTS = tuple(field.name for field in fields(LabelStatistic))
+
+
+def _to_json(table: _Table) -> dict[str, dict[str, float]]:
+    return {label.value: asdict(one) for label, one in table.items()}
 
 
 def _from_json(data: object, path: str) -> dict[Label, LabelStatistic]:
     table: dict[Label, LabelStatistic] = {}
-    for name, fields in _object(data, path).items():
+    for name, counts in _object(data, path).items():
         here = f"{path}.{name}"
         if name not in Label.__members__.values():
             known = ", ".join(label.value for label in Label)
             raise ValueError(f"{here}: unknown label; known labels: {known}")
-        values = _object(fields, here)
-        _check_fields(values, ("turns", "trajectories", "reward_sum"), here)
-        reward_sum = values["reward_sum"]
-        if isinstance(reward_sum, bool) or not isinstance(reward_sum, int | float):
-            raise ValueError(f"{here}.reward_sum: expected a number, got {reward_sum!r:.60}")
-        turns = _integer(values["turns"], f"{here}.turns")
-        trajectories = _integer(values["trajectories"], f"{here}.trajectories")
+        values = _fields(counts, _COUNTS, here)
+        numbers = [_number(values[field], f"{here}.{field}") for field in _COUNTS]
         try:
-            table[Label(name)] = LabelStatistic(turns, trajectories, float(reward_sum))
-        except (ValueError, OverflowError) as error:
+            table[Label(name)] = LabelStatistic(*numbers)
+        except ValueError as error:
             raise ValueError(f"{here}: {error}") from None
     return table
+
+
+def _number(value: object, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _TOO_MANY:
+        raise ValueError(f"{path}: expected a number in [0, 2**53), got {value!r:.60}")
+    return float(value)
+
+
+def _position(key: str, path: str) -> int:
+    """A turn index as JSON keys write it: decimal digits without leading zeros."""
+    if not (key.isascii() and key.isdigit() and len(key) < 10 and key == str(int(key))):
+        raise ValueError(f"{path}: expected turn indices such as '0' or '12', got {key!r:.60}")
+    return int(key)
 
 
 def _object(data: object, path: str) -> Mapping[str, Any]:
@@ -208,15 +383,11 @@ def _object(data: object, path: str) -> Mapping[str, Any]:
     return data
 
 
-def _integer(value: object, path: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _TOO_MANY:
-        raise ValueError(f"{path}: expected an integer in [0, 2**53)")
-    return value
-
-
-def _check_fields(data: object, expected: tuple[str, ...], path: str) -> None:
-    fields = _object(data, path)
-    missing = [name for name in expected if name not in fields]
-    unknown = [name for name in fields if name not in expected]
+def _fields(data: object, expected: tuple[str, ...], path: str) -> Mapping[str, Any]:
+    """The object's fields, which must be exactly the expected ones."""
+    values = _object(data, path)
+    missing = [name for name in expected if name not in values]
+    unknown = [name for name in values if name not in expected]
     if missing or unknown:
         raise ValueError(f"{path}: missing fields {missing}, unknown fields {unknown}")
+    return values

@@ -3,37 +3,55 @@
 In: arguments as the policy gave them, `parameters` of the tool doc (BFCL's type names or JSON
 schema's). Out: one phrase for each violated rule, with the field, the rule, the expected and the
 given type class, and no value. Used by the diagnosis and, through it, by the interface's feedback.
-Of JSON schema it knows what tool docs use: type, required, properties, items, enum.
+
+The checking is the jsonschema library's, draft 2020-12. Ours are the translation of BFCL's words
+into JSON schema's, and the phrases: the library's messages quote values. Three rules are stricter
+than the draft, since the tools are Python functions: an argument that the doc does not declare is a
+violation, a boolean is never a number, and 1.0 is no integer.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+import itertools
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+# The library ships no type hints.
+from jsonschema import (  # type: ignore[import-untyped]
+    Draft202012Validator,
+    ValidationError,
+    validators,
+)
 
 _LONGEST_NAME = 60
 """Names are the policy's own text; longer ones are cut."""
+_MOST_ERRORS = 100
+"""Errors of one call that are looked at; a list of a thousand wrong items has a thousand."""
 
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_TYPES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    "string": ("a string", lambda value: isinstance(value, str)),
-    "integer": ("an integer", _is_integer),
-    "float": ("a number", _is_number),
-    "number": ("a number", _is_number),
-    "boolean": ("a boolean", lambda value: isinstance(value, bool)),
-    "array": ("an array", lambda value: isinstance(value, list | tuple)),
-    "tuple": ("an array", lambda value: isinstance(value, list | tuple)),
-    "dict": ("an object", lambda value: isinstance(value, dict)),
-    "object": ("an object", lambda value: isinstance(value, dict)),
-    "null": ("null", lambda value: value is None),
+_JSON_TYPES: Mapping[str, str] = {
+    "string": "string",
+    "integer": "integer",
+    "float": "number",
+    "number": "number",
+    "boolean": "boolean",
+    "array": "array",
+    "tuple": "array",
+    "dict": "object",
+    "object": "object",
+    "null": "null",
 }
-"""Declared type -> its class in words and who belongs to it; an integer is a number, too."""
+"""Declared type -> JSON schema's; other words ("any") allow every value."""
+
+_WORDS: Mapping[str, str] = {
+    "boolean": "a boolean",
+    "integer": "an integer",
+    "number": "a number",
+    "string": "a string",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
+"""JSON schema's type -> its class in words. An integer is a number, too, hence the order."""
 
 
 def schema_violations(
@@ -56,7 +74,14 @@ def schema_violations(
     ("missing required argument 'to'", "unknown argument 'note'",
      "argument 'amount' must be a number, got a string")
     """
-    return tuple(_of_object(arguments, parameters, ""))
+    # The doc's text is the key: a doc's identity says nothing once it has been let go.
+    errors = _validator(json.dumps(parameters)).iter_errors(dict(arguments))
+    found: dict[str, None] = {}  # an ordered set: an error a missing name, each naming them all
+    decided: dict[tuple[str | int, ...], Any] = {}
+    for error in itertools.islice(errors, _MOST_ERRORS):
+        if _says_more(error, decided):
+            found.update(dict.fromkeys(_phrases(error)))
+    return tuple(found)
 
 
 def type_in_words(declared: str) -> str | None:
@@ -65,58 +90,99 @@ def type_in_words(declared: str) -> str | None:
     >>> type_in_words("float"), type_in_words("any")
     ('a number', None)
     """
-    return _TYPES[declared][0] if declared in _TYPES else None
+    return _WORDS[_JSON_TYPES[declared]] if declared in _JSON_TYPES else None
 
 
-def _of_object(given: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    properties = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if name not in given:
-            yield f"missing required argument {_quoted(path, name)}"
-    if "properties" in schema:  # an object without declared properties takes any
-        for name in given:
-            if name not in properties:
-                yield f"unknown argument {_quoted(path, name)}"
-    for name, field in properties.items():
-        if name in given:
-            yield from _of_value(given[name], field, _join(path, name))
+@functools.lru_cache(maxsize=1024)
+def _validator(parameters: str) -> Any:
+    return _Validator(_translated(json.loads(parameters)))
 
 
-def _of_value(value: object, schema: Mapping[str, Any], path: str) -> Iterator[str]:
+def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A doc's schema as JSON schema; its order is the order of the violations."""
+    translated: dict[str, Any] = {}
     declared = schema.get("type")
-    # Other words than these ("any", or none at all) allow every value.
-    known = _TYPES.get(declared) if isinstance(declared, str) else None
-    if known is not None and not known[1](value):
-        yield f"argument {path!r} must be {known[0]}, got {_class_of(value)}"
-        return
-    # `in` alone would take True for 1.
-    allowed = schema.get("enum")
-    if allowed is not None and not any(
-        value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed
-    ):
-        yield f"argument {path!r} is not one of the values that the tool allows"
-    if isinstance(value, dict):
-        yield from _of_object(value, schema, path)
-    elif isinstance(value, list | tuple) and isinstance(schema.get("items"), Mapping):
-        for item in value:  # one wrong item tells as much as all of them
-            found = list(_of_value(item, schema["items"], path + "[]"))
-            if found:
-                yield from found
-                return
+    if isinstance(declared, str) and declared in _JSON_TYPES:
+        translated["type"] = _JSON_TYPES[declared]
+    if "required" in schema:
+        translated["required"] = schema["required"]
+    if "properties" in schema:  # an object without declared properties takes any
+        translated["additionalProperties"] = schema.get("additionalProperties", False)
+        translated["properties"] = {
+            name: _translated(field) for name, field in schema["properties"].items()
+        }
+    if isinstance(schema.get("items"), Mapping):
+        translated["items"] = _translated(schema["items"])
+    ours = {"type", "required", "additionalProperties", "properties", "items"}
+    return translated | {word: rule for word, rule in schema.items() if word not in ours}
+
+
+def _type(validator: Any, declared: str, value: object, schema: object) -> Iterator[Any]:
+    """The library's rule without its message: that quotes a value nested deeper than repr takes."""
+    if not validator.is_type(value, declared):
+        yield ValidationError(declared)
+
+
+_Validator = validators.extend(
+    Draft202012Validator,
+    {"type": _type},
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            "array": lambda _, value: isinstance(value, list | tuple),
+        }
+    ),
+)
+
+
+def _says_more(error: Any, decided: dict[tuple[str | int, ...], Any]) -> bool:
+    """Whether an error adds to those before: one wrong item tells as much as all of them.
+
+    `decided` keeps the first wrong index of each list, and None for each value of a wrong type.
+    """
+    path = tuple(error.absolute_path)
+    for place, step in enumerate(path):
+        if isinstance(step, int) and decided.setdefault(path[:place], step) != step:
+            return False
+    if path in decided and decided[path] is None:
+        return False
+    if error.validator == "type":
+        decided[path] = None
+    return True
+
+
+def _phrases(error: Any) -> Iterator[str]:
+    path = _joined(error.absolute_path)
+    match error.validator:
+        case "required":
+            for name in error.validator_value:
+                if name not in error.instance:
+                    yield f"missing required argument {_inner(path, name)!r}"
+        case "additionalProperties":
+            for name in error.instance:
+                if name not in error.schema["properties"]:
+                    yield f"unknown argument {_inner(path, name)!r}"
+        case "type":
+            wanted, given = _WORDS[error.validator_value], _class_of(error.instance)
+            yield f"argument {path!r} must be {wanted}, got {given}"
+        case "enum":
+            yield f"argument {path!r} is not one of the values that the tool allows"
+        case rule:
+            yield f"argument {path!r} breaks the rule {rule!r} of its schema"
 
 
 def _class_of(value: object) -> str:
-    if value is None:
-        return "null"
-    for words, belongs in _TYPES.values():
-        if belongs(value):
-            return words
-    return f"a {type(value).__name__}"
+    checker = _Validator.TYPE_CHECKER
+    belongs = (words for name, words in _WORDS.items() if checker.is_type(value, name))
+    return next(belongs, f"a {type(value).__name__}")
 
 
-def _join(path: str, name: str) -> str:
+def _joined(path: Iterator[str | int]) -> str:
+    joined = ""
+    for step in path:
+        joined = joined + "[]" if isinstance(step, int) else _inner(joined, step)
+    return joined
+
+
+def _inner(path: str, name: str) -> str:
     return f"{path}.{name[:_LONGEST_NAME]}" if path else name[:_LONGEST_NAME]
-
-
-def _quoted(path: str, name: str) -> str:
-    return repr(_join(path, name))

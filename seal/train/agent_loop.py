@@ -18,6 +18,7 @@ from verl.utils.profiler import simple_timer
 from seal.access_token import read_token
 from seal.addresses import url_list
 from seal.client import EnvironmentClient, EnvironmentFault
+from seal.coevolution.shaping import RewardShaping, shaped_reward
 from seal.episode import Episode, Task, run_episode
 from seal.train.round import RolloutRecord
 from seal.wire import Message, ToolDoc
@@ -43,6 +44,8 @@ class _TokenStream:
     """Messages whose tokens are in `ids`."""
     weights_versions: list[int] = field(default_factory=list)
     """verl's step number of the weights behind each generation."""
+    generated: list[tuple[int, int]] = field(default_factory=list)
+    """Where each generation starts and ends among the response tokens."""
 
 
 class SealAgentLoop(AgentLoopBase):
@@ -61,6 +64,8 @@ class SealAgentLoop(AgentLoopBase):
             task_id=row["task_id"],
             mode=row["mode"],
             run_id=self.config.seal.run_id,
+            # Step t is shown what was evolved after step t - 1.
+            interface_version=kwargs["global_steps"] - 1 if row["mode"] == "train" else None,
             tool_format=settings.tool_format,
         )
         params = dict(sampling_params)
@@ -118,6 +123,7 @@ class SealAgentLoop(AgentLoopBase):
                 prompt_ids=stream.ids,
                 sampling_params={**params, "max_tokens": budget},
             )
+        start = len(stream.mask)
         merged, stream.mask, stream.logprobs = await self.ct_merge_assistant_token(
             stream.ids,
             output.token_ids,
@@ -126,6 +132,7 @@ class SealAgentLoop(AgentLoopBase):
             assistant_logprobs=output.log_probs,
         )
         stream.ids = merged.token_ids
+        stream.generated.append((start, len(stream.mask)))
         stream.weights_versions.append(output.extra_fields["global_steps"])
         text = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
         stream.seen = [*messages, {"role": "assistant", "content": text}]
@@ -138,23 +145,34 @@ class SealAgentLoop(AgentLoopBase):
         limit = self.rollout_config.response_length
         prompt_length = len(stream.ids) - len(stream.mask)
         labels = [turn.label for turn in episode.turns]
+        reward = episode.reward
+        if row["mode"] == "train":
+            shaping = RewardShaping(**self.config.seal.reward)
+            reward = shaped_reward(episode.reward, episode.progress, shaping)
         return AgentLoopOutput(
             prompt_ids=stream.ids[:prompt_length],
             response_ids=stream.ids[prompt_length:][:limit],
             response_mask=stream.mask[:limit],
             response_logprobs=stream.logprobs[:limit],
             num_turns=len(episode.turns),
-            reward_score=episode.reward,
+            reward_score=reward,
             metrics=metrics,
             extra_fields={
                 "seal": RolloutRecord(
                     task_id=row["task_id"],
                     category=episode.category,
                     reward=episode.reward,
+                    training_reward=reward,
                     turns=episode.turns,
                     interface_version=episode.interface_version,
                     truncated=episode.truncated,
                     environment_s=episode.environment_s,
+                    turn_spans=tuple(
+                        (turn, start, end)
+                        for turn, (start, end) in zip(
+                            episode.step_turns, stream.generated, strict=True
+                        )
+                    ),
                 ).to_json(),
                 # One line of the validation log each; text where verl should not average.
                 "reward_extra_info": {

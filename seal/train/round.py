@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from seal.coevolution.labels import Label
-from seal.coevolution.profile import LabeledTrajectory
+from seal.coevolution.labels import FAILURES, Label
+from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
 from seal.coevolution.weights import WeightConfig, mean_utility
 from seal.wire import TurnDiagnosis
 
@@ -25,7 +25,9 @@ class RolloutRecord:
     category: str
     """Category of the task."""
     reward: float
-    """Terminal reward in {0.0, 1.0}."""
+    """Terminal reward r in {0.0, 1.0} of the official verifier."""
+    training_reward: float
+    """What the advantage is made of: r, or the shaped reward (seal/coevolution/shaping.py)."""
     turns: tuple[TurnDiagnosis, ...]
     """Label and reason of each turn that was begun."""
     interface_version: int
@@ -34,6 +36,8 @@ class RolloutRecord:
     """Ended by a step limit or the token budget."""
     environment_s: float
     """Seconds spent waiting for the service."""
+    turn_spans: tuple[tuple[int, int, int], ...]
+    """(turn, start, end) of each assistant message among the response tokens."""
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -48,11 +52,13 @@ class RolloutRecord:
     def from_json(cls, record: Mapping[str, Any]) -> "RolloutRecord":
         """Read what `to_json` gave."""
         turns = tuple(TurnDiagnosis(**turn) for turn in record["turns"])
-        return cls(**{**record, "turns": turns})
+        spans = tuple((turn, start, end) for turn, start, end in record["turn_spans"])
+        return cls(**{**record, "turns": turns, "turn_spans": spans})
 
     def labeled(self) -> LabeledTrajectory:
         """The part of the record that the failure profile counts."""
-        return LabeledTrajectory(self.labels, self.reward, self.category)
+        turns = tuple(LabeledTurn(Label(turn.label), turn.cascade) for turn in self.turns)
+        return LabeledTrajectory(turns, self.reward, self.category)
 
 
 def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
@@ -65,31 +71,56 @@ def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
 
 
 def round_metrics(
-    records: Sequence[RolloutRecord], weights: Sequence[float], config: WeightConfig
+    records: Sequence[RolloutRecord],
+    weights: Sequence[Sequence[float]],
+    utilities: Mapping[Label, float],
+    config: WeightConfig,
 ) -> dict[str, float]:
     """Scalars of a round for verl's loggers, under `seal/`.
 
     Args:
         records: Rollouts that were trained on, without padding.
-        weights: The weight of each, in the same order.
-        config: What the weights were made with.
+        weights: The weights of each one's turns, in the same order.
+        utilities: What the weights were made with.
+        config: And how.
     """
+    means = [fmean(by_turn) for by_turn in weights]
+    failed = [turn for record in records for turn in record.turns if Label(turn.label) in FAILURES]
     labels = Counter(label for record in records for label in record.labels)
     turns = max(1, labels.total())
     metrics = {f"seal/label/{label.value}": labels[label] / turns for label in Label}
     metrics |= {
         "seal/pass_rate": fmean(record.reward for record in records),
-        "seal/weight/mean": fmean(weights),
-        "seal/weight/min": min(weights),
-        "seal/weight/max": max(weights),
+        "seal/training_reward": fmean(record.training_reward for record in records),
+        "seal/cascade_share": sum(turn.cascade for turn in failed) / max(1, len(failed)),
+        "seal/weight/mean": fmean(means),
+        "seal/weight/min": min(min(by_turn) for by_turn in weights),
+        "seal/weight/max": max(max(by_turn) for by_turn in weights),
         "seal/weight/clipped_share": fmean(
-            weight != mean_utility(record.labels, config)
-            for record, weight in zip(records, weights, strict=True)
+            not config.w_min
+            <= mean_utility(record.labeled().turns, utilities, config.cascade_share)
+            <= config.w_max
+            for record in records
         ),
         "seal/truncated_share": fmean(record.truncated for record in records),
         "seal/environment_s_per_rollout": fmean(record.environment_s for record in records),
     }
     return metrics
+
+
+def token_weights(
+    spans: Sequence[tuple[int, int, int]], by_turn: Sequence[float], length: int
+) -> list[float]:
+    """One weight a response token: its turn's, and 1.0 for what the policy has not written.
+
+    >>> token_weights([(0, 0, 2), (1, 3, 4)], [0.5, 2.0], length=5)
+    [0.5, 0.5, 1.0, 2.0, 1.0]
+    """
+    weights = [1.0] * length
+    for turn, start, end in spans:
+        end = min(end, length)
+        weights[start:end] = [by_turn[turn]] * max(0, end - start)
+    return weights
 
 
 def label_counts(records: Sequence[RolloutRecord]) -> dict[str, dict[str, int]]:

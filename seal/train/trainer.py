@@ -2,11 +2,12 @@
 
 Three things happen here and nowhere else: each trajectory's GRPO advantage is multiplied by its
 weight (`_compute_advantage`), the round's labels become a failure profile, and the profile is
-sent to the environment service, which evolves the learning interface (`on_step_end`).
+sent to the environment service, which evolves the learning interface (`_send_profile`). What the
+loop carries from round to round is a `LoopState`, saved with every checkpoint.
 """
 
 import asyncio
-import functools
+import math
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -22,12 +23,20 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from seal.access_token import read_token
 from seal.addresses import url_list
 from seal.client import EnvironmentClient
-from seal.coevolution.interface import InterfaceConfig
+from seal.coevolution.interface import Interface, InterfaceConfig, difference
 from seal.coevolution.labels import label_from_config
-from seal.coevolution.profile import FailureProfile, merge, profile_of
-from seal.coevolution.weights import WeightConfig, trajectory_weight
+from seal.coevolution.utilities import UtilityConfig
+from seal.coevolution.weights import WeightConfig, applies, batch_weights
 from seal.loop_log import LoopLog
-from seal.train.round import RolloutRecord, label_counts, mixed_group_share, round_metrics
+from seal.train.round import (
+    RolloutRecord,
+    label_counts,
+    mixed_group_share,
+    round_metrics,
+    token_weights,
+)
+from seal.train.state import FILE as STATE_FILE
+from seal.train.state import LoopConfig, LoopState, after_round, load, save, with_score
 from seal.wire import InterfaceReply
 
 TRAINER_MODE = "seal"
@@ -38,10 +47,27 @@ class StartGateError(Exception):
     """The policy passes too little, or too uniformly, for training to begin."""
 
 
-def weight_config(settings: DictConfig) -> WeightConfig:
-    """Read `seal.weights` of a recipe; label names of the published recipe are accepted."""
-    utilities = {label_from_config(name): value for name, value in settings.utilities.items()}
-    return WeightConfig(utilities=utilities, w_min=settings.w_min, w_max=settings.w_max)
+class MissingMetricError(Exception):
+    """A validation did not give the metric that the best checkpoint is chosen by."""
+
+
+def loop_config(settings: DictConfig) -> LoopConfig:
+    """Read `seal` of a recipe; label names of the published recipe are accepted."""
+    weights = settings.weights
+    return LoopConfig(
+        weights=WeightConfig(
+            utilities={label_from_config(name): rho for name, rho in weights.utilities.items()},
+            w_min=weights.w_min,
+            w_max=weights.w_max,
+            scope=weights.scope,
+            applies_to=weights.applies_to,
+            normalize=weights.normalize,
+            cascade_share=settings.cascade_share,
+        ),
+        utilities=UtilityConfig(**weights.dynamic),
+        window_rounds=settings.profile.window_rounds,
+        frozen_after=settings.profile.frozen_after,
+    )
 
 
 @register_trainer(TRAINER_MODE)
@@ -54,21 +80,21 @@ class SealTrainer(PPOTrainerSync):
         super().__init__(config)
         self.replay_buffer.poll_interval = 0.05  # verl's 2 s are a floor under every generation
         settings = config.seal
-        self._weights = weight_config(settings.weights)
+        self._loop = loop_config(settings)
         self._interface_config = InterfaceConfig(**settings.interface)
-        self._window: list[FailureProfile] = []
-        self._window_rounds: int = settings.profile.window_rounds
+        self._state = LoopState(utilities=self._loop.weights.utilities)
+        self._interface = self._state.shown  # Omega of the rollouts that come next
         self._round_record: dict[str, Any] = {}
-        self._shown = InterfaceReply(version=0, content_hash="", active=(), text="")
         self._loop_log = LoopLog(Path(settings.loop_dir))
 
     # ---- reweighting -------------------------------------------------------------------
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """GRPO advantages A_j times the trajectory's weight w_j (paper section 3.4).
+        """GRPO advantages A_j times the weight w_j (paper section 3.4).
 
         The advantage of every token of trajectory j becomes w_j * A_j with
-        w_j = clip(sum_z p_j(z) * rho(z), w_min, w_max) > 0: the sign never changes.
+        w_j = clip(sum_z p_j(z) * rho(z), w_min, w_max) > 0: the sign never changes. In scope
+        "turn" each turn's tokens have their own weight.
         """
         batch = super()._compute_advantage(batch, metrics)
         data = tq.kv_batch_get(
@@ -79,9 +105,18 @@ class SealTrainer(PPOTrainerSync):
         # pop, as verl does: indexing unwraps non-tensor stacks in tensordict 0.10
         extra_fields = data.pop("extra_fields").tolist()
         records = [RolloutRecord.from_json(fields["seal"]) for fields in extra_fields]
-        weights = [trajectory_weight(record.labels, self._weights) for record in records]
+        groups = [key.split("_")[0] for key in batch.keys]
+        weights = batch_weights(
+            [record.labeled().turns for record in records],
+            groups,
+            self._state.utilities,
+            self._loop.weights,
+        )
         before = data["advantages"].unbind()
-        after = [advantage * weight for advantage, weight in zip(before, weights, strict=True)]
+        after = [
+            self._weighted(advantage, record, by_turn)
+            for advantage, record, by_turn in zip(before, records, weights, strict=True)
+        ]
         weighted = torch.nested.as_nested_tensor(after, layout=torch.jagged)
         batch = tq.kv_batch_put(
             keys=batch.keys,
@@ -92,75 +127,134 @@ class SealTrainer(PPOTrainerSync):
         real = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         self._note_round(
             metrics,
-            keys=[batch.keys[i] for i in real],
+            groups=[groups[i] for i in real],
             records=[records[i] for i in real],
             weights=[weights[i] for i in real],
             advantages=[(_mean_abs(before[i]), _mean_abs(after[i])) for i in real],
         )
         return batch
 
+    def _weighted(
+        self, advantage: torch.Tensor, record: RolloutRecord, by_turn: tuple[float, ...]
+    ) -> torch.Tensor:
+        """One trajectory's advantages (response tokens,), weighted."""
+        # GRPO gives every token of a trajectory the same advantage.
+        if not applies(float(advantage.sum()), self._loop.weights):
+            return advantage
+        if self._loop.weights.scope == "trajectory":
+            return advantage * by_turn[0]
+        weights = token_weights(record.turn_spans, by_turn, len(advantage))
+        return advantage * torch.tensor(weights, dtype=advantage.dtype)
+
     def _note_round(
         self,
         metrics: dict[str, Any],
-        keys: list[str],
+        groups: list[str],
         records: list[RolloutRecord],
-        weights: list[float],
+        weights: list[tuple[float, ...]],
         advantages: list[tuple[float, float]],
     ) -> None:
         """Aggregate the round into C_t and prepare its log line."""
-        groups: dict[str, list[float]] = {}
-        for key, record in zip(keys, records, strict=True):
-            groups.setdefault(key.split("_")[0], []).append(record.reward)
-        scalars = round_metrics(records, weights, self._weights)
-        scalars["seal/mixed_group_share"] = mixed_group_share(groups)
+        rewards: dict[str, list[float]] = {}
+        for group, record in zip(groups, records, strict=True):
+            rewards.setdefault(group, []).append(record.training_reward)
+        scalars = round_metrics(records, weights, self._state.utilities, self._loop.weights)
+        scalars["seal/mixed_group_share"] = mixed_group_share(rewards)
         scalars["seal/advantage/mean_abs_before"] = fmean(pair[0] for pair in advantages)
         scalars["seal/advantage/mean_abs_after"] = fmean(pair[1] for pair in advantages)
+        for label, utility in self._state.utilities.items():
+            scalars[f"seal/utility/{label.value}"] = utility
+        scalars["seal/interface/version"] = self._interface.version
+        scalars["seal/interface/active_parts"] = len(self._interface.active())
         metrics.update(scalars)
         self._loop_log.rollouts(
-            {"step": self.global_steps, "weight": weight, **record.to_json()}
-            for record, weight in zip(records, weights, strict=True)
+            {"step": self.global_steps, "weights": list(by_turn), **record.to_json()}
+            for record, by_turn in zip(records, weights, strict=True)
         )
-        profile = profile_of(self.global_steps, [record.labeled() for record in records])
-        self._window = [*self._window, profile][-self._window_rounds :]
+        labeled = [record.labeled() for record in records]
+        self._state = after_round(
+            self._state, self.global_steps, labeled, self._interface, self._loop
+        )
         self._round_record = {
             "step": self.global_steps,
             "metrics": scalars,
             "rollouts": len(records),
+            "dropped_groups": metrics.get("seal/dropped_groups", 0),
             "labels": label_counts(records),
-            "weights": sorted(round(weight, 4) for weight in weights),
+            "weights": sorted(round(fmean(by_turn), 4) for by_turn in weights),
             "interface_versions": sorted({record.interface_version for record in records}),
+            "task_ids": list(dict.fromkeys(record.task_id for record in records)),
         }
 
     # ---- the back edge -----------------------------------------------------------------
 
+    def on_train_begin(self) -> None:
+        """Tell the service of the run, or of the state it was resumed with."""
+        super().on_train_begin()
+        self._send_profile()
+
     def on_step_end(self) -> None:
         """Send C_t, take note of Omega_{t+1}, then hand the new weights to the rollout workers."""
-        profile = functools.reduce(merge, self._window)
-        evolved = asyncio.run(self._send_profile(profile))
+        reply = self._send_profile()
         self._loop_log.round(
             {
                 **self._round_record,
-                "interface_shown": asdict(self._shown),
-                "profile": profile.to_json(),
-                "interface": asdict(evolved),
+                "interface_shown": _noted(self._state.shown),
+                "profile": self._state.profile.to_json(),
+                "total": self._state.history.total.to_json(),
+                "utilities": {k.value: v for k, v in self._state.utilities.items()},
+                "interface": asdict(reply),
+                "interface_change": difference(self._state.shown, self._interface),
             }
         )
-        self._shown = evolved
         self._loop_log.phase("weight_transfer", self.global_steps)
         super().on_step_end()
         self._loop_log.phase("step_end", self.global_steps)
 
-    async def _send_profile(self, profile: FailureProfile) -> InterfaceReply:
-        settings = self.config.env_service
-        token = read_token(settings.token_file)
-        async with EnvironmentClient(
-            url_list(settings.env_url), settings.env_type, token=token
-        ) as client:
-            return await client.put_profile(
-                self.config.seal.run_id,
-                profile.to_json(),
-                asdict(self._interface_config),
-            )
+    def _send_profile(self) -> InterfaceReply:
+        """Omega_{t+1} = Evolve(Omega_t, C_t), made by the service (paper section 3.3)."""
+
+        async def put() -> InterfaceReply:
+            settings = self.config.env_service
+            async with EnvironmentClient(
+                url_list(settings.env_url),
+                settings.env_type,
+                token=read_token(settings.token_file),
+                attempts=4 + math.ceil(self.config.trainer.env_failure.wait_s / 5.0),
+            ) as client:
+                return await client.put_profile(
+                    self.config.seal.run_id,
+                    self._state.profile.to_json(),
+                    asdict(self._interface_config),
+                    self._state.shown.to_json(),
+                )
+
+        reply = asyncio.run(put())
+        self._interface = Interface.from_json(reply.interface)
+        return reply
+
+    # ---- checkpoints -------------------------------------------------------------------
+
+    def _save_checkpoint(self) -> None:
+        """Save the loop's state first: verl names the checkpoint complete when it has ended."""
+        save(self._state, self._checkpoint_folder())
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> None:
+        """Restore the loop's state with verl's.
+
+        Raises:
+            StateError: The checkpoint has no loop state.
+        """
+        super()._load_checkpoint()
+        if self.global_steps > 0:
+            named = self.config.trainer.resume_from_path
+            explicit = self.config.trainer.resume_mode == "resume_path"
+            self._state = load(Path(named) if explicit else self._checkpoint_folder())
+            self._loop_log.rewind(self.global_steps)
+
+    def _checkpoint_folder(self) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
 
     # ---- validation --------------------------------------------------------------------
 
@@ -194,7 +288,23 @@ class SealTrainer(PPOTrainerSync):
             metrics[f"val-seal/{suite}/mixed_group_share"] = mixed_group_share(groups)
         if self.global_steps == 0:
             self._check_start_gate(metrics)
+        self._note_score(metrics)
         return metrics
+
+    def _note_score(self, metrics: dict[str, float]) -> None:
+        """Keep the best score, also in a checkpoint that this step has saved already."""
+        name = self.config.seal.best_metric
+        if name not in metrics:
+            known = ", ".join(key for key in metrics if key.startswith("val-seal/"))
+            raise MissingMetricError(
+                f"seal.best_metric={name!r} is no metric of this validation; there are: {known}"
+            )
+        self._state = with_score(self._state, name, metrics[name], self.global_steps)
+        assert self._state.best is not None
+        metrics["val-seal/best/score"] = self._state.best.score
+        metrics["val-seal/best/step"] = self._state.best.step
+        if (self._checkpoint_folder() / STATE_FILE).exists():
+            save(self._state, self._checkpoint_folder())
 
     def _check_start_gate(self, metrics: dict[str, float]) -> None:
         gate = self.config.seal.start_gate
@@ -245,3 +355,13 @@ class SealTrainer(PPOTrainerSync):
 
 def _mean_abs(values: torch.Tensor) -> float:
     return float(values.abs().mean())
+
+
+def _noted(interface: Interface) -> dict[str, Any]:
+    """An interface as the loop log has it."""
+    return {
+        "version": interface.version,
+        "content_hash": interface.content_hash(),
+        "active": interface.active(),
+        "text": interface.describe(),
+    }

@@ -10,7 +10,7 @@ from env_service.environments.base import EpisodeOptions, SelfCheckFailed
 from env_service.environments.dialogue import StepRecord, ToolResult, Verdict, run_calls
 from env_service.environments.toy.environment import DOCS, TASKS, ToyEnvironment, ToyEpisode
 from seal.formats import ToolCall
-from seal.wire import ToolDoc
+from seal.wire import ToolDoc, TurnProgress
 
 MARK = "FAULTY_MARK"
 """Environment variable: a file that some faults look for."""
@@ -73,7 +73,7 @@ class FaultyEpisode(ToyEpisode):
             for _, result in run_calls(record, lambda call: self.execute(call, 0))
             if result.error is None
         ]
-        return Verdict(float(len(fine)), ())
+        return Verdict(float(len(fine)), (), TurnProgress(0, 0, 0, 0))
 
 
 class Faulty(ToyEnvironment):

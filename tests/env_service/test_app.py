@@ -75,6 +75,12 @@ def test_an_episode_from_create_to_release(toy: Service) -> None:
         "truncated": False,
         "task_id": "toy_mixed",
         "category": "toy",
+        "progress": {
+            "scorable": 2,
+            "scorable_passed": 2,
+            "abstention": 1,
+            "abstention_passed": 1,
+        },
     }
     assert toy.ok("/evaluate", instance_id="a", params={"sparse": True}) == 1.0
     assert toy.ok("/release", instance_id="a") == {"released": True}

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 import pytest
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 
+from env_service.environments.base import CallStopped, Stop
+from env_service.environments.bfcl import verifier
 from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
 from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord, Verdict
-from seal.formats import ToolCall
+from seal.formats import ParseFault, ToolCall
+from seal.wire import TurnProgress
 
 Program = list[list[ToolCall]]
 """Calls of each turn."""
@@ -125,8 +128,12 @@ def test_a_step_limit_or_an_unreached_turn_fails_the_task() -> None:
     truncated = judge(task, program, truncated=True)
     assert truncated.accuracy == 0.0
     assert [turn.truncated for turn in truncated.evidence] == [False, False, False, True]
+    assert truncated.progress == TurnProgress(4, 3, 0, 0)
+    assert judge(task, program[:1]).progress == TurnProgress(4, 1, 0, 0)
     assert judge(task, program[:-1]).accuracy == 0.0
-    assert judge(task, []) == Verdict(0.0, ())
+    scorable = sum(bool(calls) for calls in program)
+    nothing = TurnProgress(scorable, 0, len(program) - scorable, 0)
+    assert judge(task, []) == Verdict(0.0, (), nothing)
 
 
 def test_a_state_failure_is_not_charged_to_later_turns() -> None:
@@ -141,6 +148,7 @@ def test_a_state_failure_is_not_charged_to_later_turns() -> None:
     for turn in verdict.evidence[1:]:
         assert turn.state_differences == ()
         assert turn.missing_responses == 0
+        assert turn.carried_differences == ("GorillaFileSystem.root",)
         assert turn.calls
 
 
@@ -150,6 +158,68 @@ def test_a_wrong_call_of_a_later_turn_is_still_seen() -> None:
     program[0] = program[0][:-1]
     program[2] = [ToolCall("pwd", {})]
     assert judge(task, program).evidence[2].missing_responses == 1
+
+
+def test_a_turn_that_no_earlier_failure_reached_fails_by_itself() -> None:
+    """Only pwd, in every turn: what it says does not depend on the files that are wrong by now."""
+    task = load_tasks()["multi_turn_base_1"]
+    verdict = judge(task, [[ToolCall("pwd", {})] for _ in task.turns])
+    assert all(turn.state_differences or turn.missing_responses for turn in verdict.evidence)
+
+
+def test_a_replay_that_a_limit_stops_leaves_the_attributes_to_say_what_is_carried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = load_tasks()["multi_turn_base_0"]
+    program = [list(turn) for turn in reference_calls(task)]
+    program[0] = program[0][:-1]
+    plain = judge(task, program)
+    turn = verifier._Walk.turn
+
+    def stopped(
+        walk: verifier._Walk, index: int, steps: Sequence[StepRecord], truncated: bool
+    ) -> object:
+        if index and not walk._failed:  # not the episode's walk: that has failed in turn 0
+            raise CallStopped(Stop(0, "as it took too much memory"))
+        return turn(walk, index, steps, truncated)
+
+    monkeypatch.setattr(verifier._Walk, "turn", stopped)
+    assert judge(task, program) == plain
+
+
+def test_abstention_is_counted_apart_and_only_where_a_turn_was_begun() -> None:
+    task = load_tasks()["multi_turn_miss_func_0"]
+    program = [list(turn) for turn in reference_calls(task)]
+    (empty,) = (index for index, turn in enumerate(program) if not turn)
+    assert judge(task, program).progress == TurnProgress(4, 4, 1, 1)
+    assert judge(task, program[:empty]).progress.abstention_passed == 0
+    program[empty] = [ToolCall("pwd", {})]
+    spurious = judge(task, program)
+    assert spurious.accuracy == 1.0  # the official checks do not look at such a turn
+    assert spurious.progress == TurnProgress(4, 4, 1, 0)
+    steps = [[StepRecord(tuple(turn), ())] for turn in program]
+    steps[empty] = [StepRecord((), (ParseFault(0, "no JSON"),))]
+    assert verify(task, steps, False).progress == TurnProgress(4, 4, 1, 0)
+
+
+def test_a_call_that_the_reference_makes_breaks_no_schema() -> None:
+    """This one gives a ticket's id as a string, as the scenario has it; the doc wants a number."""
+    task = load_tasks()["multi_turn_base_173"]
+    program = [list(turn) for turn in reference_calls(task)]
+    evidence = judge(task, program).evidence[3]
+    assert evidence.calls[0].tool == "close_ticket"
+    assert evidence.calls[0].violations == ()
+    program[3] = [ToolCall("close_ticket", {"ticket_id": "another"})]
+    assert judge(task, program).evidence[3].calls[0].violations
+
+
+def test_true_is_not_the_reference_s_one() -> None:
+    task = load_tasks()["multi_turn_base_106"]
+    program = [list(turn) for turn in reference_calls(task)]
+    assert program[3][0].arguments["ticket_id"] == 1
+    true = ToolCall(program[3][0].name, {**program[3][0].arguments, "ticket_id": True})
+    program[3] = [true, *program[3][1:]]
+    assert judge(task, program).evidence[3].calls[0].violations
 
 
 def test_evidence_of_calls() -> None:

@@ -9,10 +9,10 @@ from serving import Service, serve
 from env_service.environments import ENVIRONMENTS
 from seal.coevolution.interface import INITIAL, InterfaceConfig, evolve
 from seal.coevolution.labels import Label
-from seal.coevolution.profile import EMPTY, LabeledTrajectory, profile_of
+from seal.coevolution.profile import EMPTY, LabeledTrajectory, LabeledTurn, profile_of
 
 FAILING = [
-    LabeledTrajectory((label,), 0.0, "toy")
+    LabeledTrajectory((LabeledTurn(label),), 0.0, "toy")
     for label in (Label.ARGUMENT_MISMATCH, Label.MISSING_TOOL_CALL, Label.RECOVERY_FAILURE)
     for _ in range(20)
 ]
@@ -47,6 +47,7 @@ def test_a_run_never_heard_of_has_the_benchmark(toy: Service) -> None:
         "content_hash": INITIAL.content_hash(),
         "active": [],
         "text": INITIAL.describe(),
+        "interface": INITIAL.to_json(),
     }
     params = {"mode": "train", "run_id": "r"}
     created = toy.ok("/create", env_type="toy", task_id="toy_lamp", params=params)
@@ -61,6 +62,7 @@ def test_a_profile_is_answered_by_the_interface_it_evolves_to(toy: Service) -> N
         "content_hash": expected.content_hash(),
         "active": list(expected.active()),
         "text": expected.describe(),
+        "interface": expected.to_json(),
     }
     assert len(data["active"]) > 1
     assert newest(toy, "r") == data
@@ -107,13 +109,53 @@ def test_a_run_that_goes_back_to_a_checkpoint_goes_on_from_there(toy: Service) -
     assert put(toy, "r", 2, FAILING[:20])["version"] == 2
 
 
+def test_an_interface_evolves_from_the_one_that_was_shown(toy: Service) -> None:
+    """A service that was restarted goes on as if it had not been."""
+    calm = [LabeledTrajectory((LabeledTurn(Label.PASS),), 1.0, "toy")] * 90
+    mild = calm + FAILING[:7]  # under the thresholds for coming, over those for staying
+    put(toy, "r", 1, FAILING)
+    stays = put(toy, "r", 2, mild)
+    shown = newest(toy, "r")["interface"] | {"version": 1}
+    status, reply = toy.request("PUT", "/runs/other/profile", {**body(2, mild), "interface": shown})
+    assert status == 200
+    assert reply["data"] == stays
+    assert put(toy, "fresh", 2, mild)["content_hash"] == INITIAL.content_hash()
+    assert stays["content_hash"] != INITIAL.content_hash()
+
+
+def test_an_episode_may_ask_for_a_version(toy: Service) -> None:
+    put(toy, "r", 1, FAILING)
+    put(toy, "r", 2, FAILING)
+    train = {"mode": "train", "run_id": "r"}
+    created = toy.ok(
+        "/create", env_type="toy", task_id="toy_lamp", params={**train, "interface_version": 1}
+    )
+    assert created["info"]["interface_version"] == 1
+    for run_id in ("r", "never heard of"):
+        refused = toy.refused(
+            "/create",
+            env_type="toy",
+            task_id="toy_lamp",
+            params={**train, "run_id": run_id, "interface_version": 3},
+        )
+        assert refused[:2] == (409, "unknown_interface")
+
+
+def test_static_marks_are_there_before_the_first_round(toy: Service) -> None:
+    sent = {"profile": EMPTY.to_json(), "config": {"static_schema_cues": True}}
+    status, reply = toy.request("PUT", "/runs/r/profile", sent)
+    assert (status, reply["data"]["active"]) == (200, ["schema_cues"])
+    assert reply["data"]["version"] == 0
+
+
 def test_a_wrong_profile_or_setting_is_refused_by_name(toy: Service) -> None:
     good = {**EMPTY.to_json(), "version": 1}
-    many = {"turns": 10**400, "trajectories": 10**400, "reward_sum": 0.0}
-    rich = {"turns": 5, "trajectories": 5, "reward_sum": 500.0}
+    many = {"turns": 10**400, "trajectories": 10**400, "reward_sum": 0.0, "successes": 0.0}
+    rich = {"turns": 5.0, "trajectories": 5.0, "reward_sum": 500.0, "successes": 0.0}
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"profile": {}}, "profile"),
-        ({"profile": EMPTY.to_json()}, "version"),
+        ({"profile": {**good, "version": -1}}, "version"),
+        ({"profile": good, "interface": {"version": 1}}, "interface"),
         ({"profile": {**good, "by_label": {"pass": many}}}, "turns"),
         ({"profile": {**good, "by_label": {"pass": rich}}}, "reward_sum"),
         ({"profile": good, "config": {"scheme_cues": True}}, "schema_cues"),

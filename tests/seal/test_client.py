@@ -70,10 +70,19 @@ class Services:
                     "diagnosis": [],
                     "interface_version": 3,
                     "truncated": False,
+                    "progress": dict.fromkeys(
+                        ("scorable", "scorable_passed", "abstention", "abstention_passed"), 1
+                    ),
                 }
             case "/runs/run/profile":
                 made = self.hashes.get(host, "one")
-                return {"version": 4, "content_hash": made, "active": [], "text": ""}
+                return {
+                    "version": 4,
+                    "content_hash": made,
+                    "active": [],
+                    "text": "",
+                    "interface": {},
+                }
             case "/healthz":
                 return HEALTHY
             case _:
@@ -107,11 +116,18 @@ def use(
 
 
 def create(client: EnvironmentClient, instance_id: str = "1") -> Awaitable[CreateReply]:
-    return client.create(instance_id, "toy_1", mode="train", run_id="run", tool_format="hermes")
+    return client.create(
+        instance_id,
+        "toy_1",
+        mode="train",
+        run_id="run",
+        interface_version=3,
+        tool_format="hermes",
+    )
 
 
 def put_profile(client: EnvironmentClient) -> Awaitable[InterfaceReply]:
-    return client.put_profile("run", {"version": 4}, {})
+    return client.put_profile("run", {"version": 4}, {}, {"version": 3})
 
 
 def health_of(answer: Answer, attempts: int = 2) -> None:
@@ -453,7 +469,7 @@ def test_health_asks_all_and_names_the_one_that_is_not(services: Services) -> No
 
 
 def test_a_profile_goes_to_every_service(services: Services) -> None:
-    assert use(services, put_profile) == InterfaceReply(4, "one", (), "")
+    assert use(services, put_profile) == InterfaceReply(4, "one", (), "", {})
     assert services.requests == [("a", "/runs/run/profile"), ("b", "/runs/run/profile")]
 
 

@@ -12,7 +12,7 @@ from seal.client import EnvironmentClient, EnvironmentFault
 from seal.episode import Episode, Task, run_episode
 from seal.wire import CONVERSATION_COMPLETED, Message, ToolDoc
 
-TASK = Task(task_id="toy_1", mode="train", run_id="run", tool_format="hermes")
+TASK = Task(task_id="toy_1", mode="train", run_id="run", interface_version=3, tool_format="hermes")
 TOOL: ToolDoc = {"type": "function", "function": {"name": "light", "parameters": {}}}
 
 
@@ -45,7 +45,7 @@ class ScriptedService:
                     "state": [{"role": role, "content": content}],
                     "reward": 0.0,
                     "is_terminated": last,
-                    "info": {"turn": 0, "step": 0, "truncated": False},
+                    "info": {"turn": 1, "step": 0, "truncated": False},
                 }
             case "/evaluate":
                 turn = {"turn": 0, "label": "pass", "reason": "all checks pass", "step": None}
@@ -54,6 +54,12 @@ class ScriptedService:
                     "diagnosis": [turn],
                     "interface_version": 3,
                     "truncated": False,
+                    "progress": {
+                        "scorable": 2,
+                        "scorable_passed": 2,
+                        "abstention": 0,
+                        "abstention_passed": 0,
+                    },
                 }
             case _:
                 return None
@@ -87,7 +93,9 @@ def test_an_episode_goes_from_create_to_release_with_numbered_steps() -> None:
     assert episode.reward == 1.0
     assert [turn.label for turn in episode.turns] == ["pass"]
     assert episode.interface_version == 3
-    assert (episode.steps, episode.truncated) == (2, False)
+    assert (episode.step_turns, episode.truncated) == ((0, 1), False)
+    assert episode.progress.scorable_passed == 2
+    assert service.requests[0][1]["params"]["interface_version"] == 3
     assert [m["role"] for m in episode.messages] == [
         "user",
         "assistant",

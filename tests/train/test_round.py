@@ -1,14 +1,25 @@
 import json
+from dataclasses import replace
 
 from seal.coevolution.labels import Label
-from seal.coevolution.weights import WeightConfig, trajectory_weight
+from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
 from seal.train.round import RolloutRecord, label_counts, mixed_group_share, round_metrics
 from seal.wire import TurnDiagnosis
 
 
 def record(reward: float, *labels: Label, category: str = "multi_turn_base") -> RolloutRecord:
     turns = tuple(TurnDiagnosis(i, label.value, "why", None) for i, label in enumerate(labels))
-    return RolloutRecord("task", category, reward, turns, 0, False, 0.5)
+    return RolloutRecord(
+        task_id="task",
+        category=category,
+        reward=reward,
+        training_reward=reward,
+        turns=turns,
+        interface_version=0,
+        truncated=False,
+        environment_s=0.5,
+        turn_spans=((0, 0, 3),),
+    )
 
 
 def test_a_record_survives_its_way_through_plain_values() -> None:
@@ -26,14 +37,23 @@ def test_only_groups_with_both_outcomes_are_mixed() -> None:
 def test_metrics_of_a_round() -> None:
     records = [record(1.0, Label.PASS), record(0.0, Label.PASS, Label.INVALID_TOOL_CALL)]
     config = WeightConfig(w_max=1.25)
-    weights = [trajectory_weight(record.labels, config) for record in records]
-    metrics = round_metrics(records, weights, config)
+    turns = [record.labeled().turns for record in records]
+    weights = batch_weights(turns, ["a", "a"], UTILITIES, config)
+    metrics = round_metrics(records, weights, UTILITIES, config)
     assert metrics["seal/pass_rate"] == 0.5
     assert metrics["seal/label/pass"] == 2 / 3
     assert metrics["seal/label/state_mismatch"] == 0.0
     # The second's utilities are 1.0 and 2.0, their mean is clipped to 1.25.
     assert metrics["seal/weight/mean"] == (1.0 + 1.25) / 2
     assert metrics["seal/weight/clipped_share"] == 0.5
+
+
+def test_the_share_of_failures_that_only_follow_from_earlier_ones() -> None:
+    failed = record(0.0, Label.PASS, Label.STATE_MISMATCH, Label.STATE_MISMATCH)
+    turns = (*failed.turns[:2], replace(failed.turns[2], cascade=True))
+    records = [replace(failed, turns=turns)]
+    metrics = round_metrics(records, [(1.0, 1.0, 1.0)], UTILITIES, WeightConfig())
+    assert metrics["seal/cascade_share"] == 0.5
 
 
 def test_labels_are_counted_by_category() -> None:

@@ -11,11 +11,15 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
+from seal.coevolution.interface import INITIAL
 from seal.coevolution.labels import Label
-from seal.coevolution.weights import WeightConfig
+from seal.coevolution.utilities import UtilityConfig
+from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.loop_log import ROLLOUTS, LineReader, LoopLog
+from seal.train import state
 from seal.train.round import RolloutRecord
-from seal.train.trainer import SealTrainer, StartGateError, weight_config
+from seal.train.state import LoopConfig, LoopState, StateError
+from seal.train.trainer import MissingMetricError, SealTrainer, StartGateError, loop_config
 from seal.wire import TurnDiagnosis
 
 KEYS = ["a_0_0", "a_1_0", "b_0_0"]
@@ -25,22 +29,35 @@ ADVANTAGES = ([0.5, 0.5], [-0.5, -0.5, -0.5], [0.25])
 
 
 def extra_fields(reward: float, label: Label) -> dict[str, Any]:
-    turn = TurnDiagnosis(0, label.value, "why", None)
-    return {"seal": RolloutRecord("t", "multi_turn_base", reward, (turn,), 2, False, 0.1).to_json()}
+    turns = (TurnDiagnosis(0, label.value, "why", None), TurnDiagnosis(1, "pass", "why", None))
+    record = RolloutRecord(
+        task_id="t",
+        category="multi_turn_base",
+        reward=reward,
+        training_reward=reward,
+        turns=turns,
+        interface_version=2,
+        truncated=False,
+        environment_s=0.1,
+        turn_spans=((0, 0, 1), (1, 1, 2)),
+    )
+    return {"seal": record.to_json()}
 
 
-def trainer(folder: Path) -> SealTrainer:
+def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     made = SealTrainer.__new__(SealTrainer)
     made.global_steps = 7
-    made._weights = WeightConfig()
-    made._window, made._window_rounds = [], 2
+    made._loop = LoopConfig(weights or WeightConfig(), UtilityConfig(), window_rounds=2)
+    made._state = LoopState()
+    made._interface = INITIAL
     made._loop_log = LoopLog(folder)
     return made
 
 
-def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def advantages_after(
+    made: SealTrainer, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, Any] | None = None
+) -> dict[str, list[float]]:
+    """What the trainer stores for each key of KEYS."""
     stored: dict[str, torch.Tensor] = {}
 
     def get(**_: Any) -> TensorDict:
@@ -60,30 +77,152 @@ def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
     monkeypatch.setattr(tq, "kv_batch_get", get)
     monkeypatch.setattr(tq, "kv_batch_put", put)
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: batch)
+    batch = KVBatchMeta(partition_id="train", keys=KEYS, tags=[{}, {}, {}])
+    made._compute_advantage(batch, {} if metrics is None else metrics)
+    return {key: value.tolist() for key, value in stored.items()}
+
+
+def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = trainer(tmp_path)
     metrics: dict[str, Any] = {}
-    batch = KVBatchMeta(partition_id="train", keys=KEYS, tags=[{}, {}, {}])
-    made._compute_advantage(batch, metrics)
-
-    # rho: pass 1.0, missing_tool_call 1.5, invalid_tool_call 2.0
-    assert stored["a_0_0"].tolist() == [0.5, 0.5]
-    assert stored["a_1_0"].tolist() == [-0.75, -0.75, -0.75]
-    assert stored["b_0_0"].tolist() == [0.5]
+    # rho: pass 1.0, missing_tool_call 1.5, invalid_tool_call 2.0; the second turn passes
+    assert advantages_after(made, monkeypatch, metrics) == {
+        "a_0_0": [0.5, 0.5],
+        "a_1_0": [-0.625, -0.625, -0.625],
+        "b_0_0": [0.375],
+    }
     # Padding is trained with and counted nowhere.
-    assert metrics["seal/weight/mean"] == 1.25
+    assert metrics["seal/weight/mean"] == 1.125
     assert metrics["seal/pass_rate"] == 0.5
     assert metrics["seal/mixed_group_share"] == 1.0
-    assert made._window[0].by_label.keys() == {Label.PASS, Label.MISSING_TOOL_CALL}
+    assert made._state.step == 7
+    assert made._state.profile.by_label.keys() == {Label.PASS, Label.MISSING_TOOL_CALL}
     logged = list(LineReader(tmp_path / ROLLOUTS).new())
-    assert [(line["step"], line["weight"]) for line in logged] == [(7, 1.0), (7, 1.5)]
+    assert [(line["step"], line["weights"]) for line in logged] == [
+        (7, [1.0, 1.0]),
+        (7, [1.25, 1.25]),
+    ]
     assert logged[1]["turns"][0]["label"] == "missing_tool_call"
 
 
-def test_weights_are_read_from_a_recipe_old_names_included() -> None:
-    utilities = {label.value: 1.0 for label in WeightConfig().utilities}
-    utilities["empty_turn_model_response"] = utilities.pop("missing_tool_call") + 0.5
-    settings = OmegaConf.create({"utilities": utilities, "w_min": 0.5, "w_max": 2.0})
-    assert weight_config(settings).utilities[Label.MISSING_TOOL_CALL] == 1.5
+def test_in_scope_turn_each_turns_tokens_have_their_own_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(tmp_path, WeightConfig(scope="turn"))
+    assert advantages_after(made, monkeypatch) == {
+        "a_0_0": [0.5, 0.5],
+        "a_1_0": [-0.75, -0.5, -0.5],
+        "b_0_0": [0.5],
+    }
+
+
+@pytest.mark.parametrize(
+    ("applies_to", "second", "third"),
+    [("positive", -0.5, 0.375), ("negative", -0.625, 0.25)],
+)
+def test_advantages_of_one_sign_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    applies_to: Any,
+    second: float,
+    third: float,
+) -> None:
+    made = trainer(tmp_path, WeightConfig(applies_to=applies_to))
+    after = advantages_after(made, monkeypatch)
+    assert (after["a_1_0"][0], after["b_0_0"][0]) == (second, third)
+
+
+@pytest.mark.parametrize("scope", ["trajectory", "turn"])
+def test_switched_off_the_advantages_are_verls_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: Any
+) -> None:
+    made = trainer(tmp_path, WeightConfig(w_min=1.0, w_max=1.0, scope=scope))
+    after = advantages_after(made, monkeypatch)
+    assert list(after.values()) == [torch.tensor(row).tolist() for row in ADVANTAGES]
+
+
+def settings(**weights: Any) -> Any:
+    return OmegaConf.create(
+        {
+            "cascade_share": 0.5,
+            "weights": {
+                "utilities": {label.value: rho for label, rho in UTILITIES.items()},
+                "w_min": 0.5,
+                "w_max": 2.0,
+                "scope": "turn",
+                "applies_to": "all",
+                "normalize": "none",
+                "dynamic": {"dynamic": True, "beta": 0.5, "alpha": 1.0, "n_conf": 8},
+                **weights,
+            },
+            "profile": {"window_rounds": 3, "frozen_after": None},
+        }
+    )
+
+
+def test_the_method_is_read_from_a_recipe_old_names_included() -> None:
+    utilities = {label.value: rho for label, rho in UTILITIES.items()}
+    utilities["empty_turn_model_response"] = utilities.pop("missing_tool_call") + 0.25
+    read = loop_config(settings(utilities=utilities))
+    assert read.weights.utilities[Label.MISSING_TOOL_CALL] == 1.75
+    assert (read.weights.scope, read.weights.cascade_share) == ("turn", 0.5)
+    assert read.utilities == UtilityConfig(True, 0.5, 1.0, 8)
+    assert read.window_rounds == 3
+
+
+def resumable(folder: Path, step: int, **resume: Any) -> SealTrainer:
+    made = trainer(folder / "loop")
+    made.global_steps = step
+    keys = {"default_local_dir": str(folder), "resume_mode": "auto", "resume_from_path": None}
+    made.config = OmegaConf.create({"trainer": {**keys, **resume}})
+    return made
+
+
+def test_the_loop_state_is_saved_before_verl_calls_the_checkpoint_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        PPOTrainerSync,
+        "_save_checkpoint",
+        lambda self: seen.append((tmp_path / "global_step_7" / state.FILE).exists()),
+    )
+    made = resumable(tmp_path, 7)
+    advantages_after(made, monkeypatch)
+    made._save_checkpoint()
+    assert seen == [True]
+
+    def loaded(self: SealTrainer) -> None:
+        self.global_steps = 7
+
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", loaded)
+    again = resumable(tmp_path, 0)
+    again._load_checkpoint()
+    assert again._state == made._state
+    named = tmp_path / "global_step_7"
+    named.rename(tmp_path / "kept")
+    explicit = resumable(
+        tmp_path, 0, resume_mode="resume_path", resume_from_path=str(tmp_path / "kept")
+    )
+    explicit._load_checkpoint()
+    assert explicit._state == made._state
+    with pytest.raises(StateError, match="resume_from_path"):
+        resumable(tmp_path, 0)._load_checkpoint()
+
+
+def test_the_best_score_reaches_a_checkpoint_that_was_saved_before_it(tmp_path: Path) -> None:
+    made = resumable(tmp_path, 3)
+    made.config.seal = {"best_metric": "val-seal/benchmark/pass_rate"}
+    state.save(made._state, tmp_path / "global_step_3")
+    metrics = {"val-seal/benchmark/pass_rate": 0.5}
+    made._note_score(metrics)
+    assert metrics["val-seal/best/score"] == 0.5
+    best = state.load(tmp_path / "global_step_3").best
+    assert best is not None and (best.score, best.step) == (0.5, 3)
+    with pytest.raises(MissingMetricError, match="there are: val-seal/other/pass_rate"):
+        made._note_score({"val-seal/other/pass_rate": 0.1})
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,29 @@ reference calls is not checked; one with reference calls needs at least one exec
 public attribute equal to the reference's, and every result of the reference among all results of
 the assistant so far.
 
-The evidence tells a failure from its consequences: a state attribute that already differed when a
-turn began is not that turn's doing, and neither is a result that differs although the same call was
-made, in a tool class whose state differed before.
+The evidence tells a failure from its consequences. Once a turn has failed, each later one that the
+checks refuse is replayed a second time, after a reference that was followed up to there:
+
+- If it passes there, all that is wrong with it is carried over.
+- If it fails there, and every call gave the result that it gave in the episode, then no earlier
+  failure has reached it: what is wrong there is its own. So it is if a call was broken (unreadable,
+  unavailable, against its schema), since no state makes a call that.
+- Else the policy may have acted on a state that the reference never has (another booking's id, a
+  folder that is missing). Carried over is then an attribute that differed when the turn began, and
+  a result that is missing though the same call was made in a tool class with such an attribute.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import (
     response_checker,
     state_checker,
 )
 
+from env_service.environments.base import CallStopped
 from env_service.environments.bfcl.execution import EXCEPTION_PREFIX, ToolExecutor, error_of
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls, tool_owner
 from env_service.environments.dialogue import (
@@ -34,8 +43,9 @@ from env_service.environments.dialogue import (
     Verdict,
     call_evidence,
     run_calls,
+    turn_progress,
 )
-from seal.coevolution.diagnosis import TurnEvidence
+from seal.coevolution.diagnosis import CallEvidence, TurnEvidence
 from seal.formats import ToolCall
 
 
@@ -54,14 +64,24 @@ def verify(task: BfclTask, turns: Sequence[Sequence[StepRecord]], truncated: boo
     ]
     complete = len(turns) == len(task.turns) and not truncated
     passed = complete and all(turn.passed for turn in checked)
-    return Verdict(1.0 if passed else 0.0, tuple(turn.evidence for turn in checked))
+    return Verdict(
+        accuracy=1.0 if passed else 0.0,
+        evidence=tuple(turn.evidence for turn in checked),
+        progress=turn_progress(
+            [bool(calls) for calls in task.reference],
+            [(turn.evidence, turn.passed) for turn in checked],
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class _CheckedTurn:
     passed: bool
-    """The official checks accept this turn."""
+    """The official checks accept this turn, and no step limit cut it."""
     evidence: TurnEvidence
+    """What it has shown."""
+    results: tuple[str, ...]
+    """What its calls gave."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +90,16 @@ class _Executed:
     result: str
     step: int
     """Index of the step within the turn; 0 for the reference, which has no steps."""
+
+
+@dataclass(frozen=True)
+class _Blame:
+    """What is wrong after a turn, by whose doing."""
+
+    own_differences: frozenset[str]
+    carried_differences: frozenset[str]
+    own_missing: int
+    carried_missing: int
 
 
 @dataclass(frozen=True)
@@ -92,6 +122,7 @@ class _Walk:
         self._reference_side = ToolExecutor(task)
         self._model_results: list[str] = []  # of all turns so far, as the official check wants it
         self._carried: frozenset[str] = frozenset()  # attributes that differed a turn ago
+        self._failed = False  # an earlier turn failed, though the checks may not look at it
 
     def turn(self, index: int, steps: Sequence[StepRecord], truncated: bool) -> _CheckedTurn:
         """Replay and check one turn."""
@@ -102,18 +133,19 @@ class _Walk:
         wanted = _run(self._reference_side, [StepRecord(self._reference[index], ())], every_tool)
         found = self._compare(index, [one.result for one in wanted])
         agrees = not found.differing and not found.missing and found.checker_error is None
+        passed = (not wanted or (bool(executed) and agrees)) and not truncated
+        blame = self._blame(index, steps, found, wanted, executed)
         evidence = TurnEvidence(
             turn=index,
             reference_calls=bool(wanted),
             parse_faults=tuple(
                 (step, fault.reason) for step, record in enumerate(steps) for fault in record.faults
             ),
-            calls=tuple(
-                call_evidence(one.step, one.call, docs.get(one.call.name), error_of(one.result))
-                for one in executed
-            ),
-            state_differences=tuple(sorted(found.differing - self._carried)),
-            missing_responses=self._own_missing(found.missing, wanted, executed),
+            calls=tuple(self._call_evidence(index, one) for one in executed),
+            state_differences=tuple(sorted(blame.own_differences)),
+            missing_responses=blame.own_missing,
+            carried_differences=tuple(sorted(blame.carried_differences)),
+            carried_missing=blame.carried_missing,
             model_classes=self._classes(one.call for one in executed if one.call.name in docs),
             reference_classes=self._classes(one.call for one in wanted),
             truncated=truncated,
@@ -121,7 +153,54 @@ class _Walk:
             reference_error=_raised(wanted),
         )
         self._carried = found.differing
-        return _CheckedTurn(not wanted or (bool(executed) and agrees), evidence)
+        spurious = bool(executed) and not wanted
+        self._failed = self._failed or not passed or spurious or bool(found.differing)
+        return _CheckedTurn(passed, evidence, tuple(one.result for one in executed))
+
+    def _call_evidence(self, index: int, one: _Executed) -> CallEvidence:
+        doc = self._task.docs_at(index).get(one.call.name)
+        evidence = call_evidence(one.step, one.call, doc, error_of(one.result))
+        # Four references give a ticket's id as a string, where the doc wants an integer.
+        as_reference = _written(one.call) in map(_written, self._reference[index])
+        return replace(evidence, violations=()) if as_reference else evidence
+
+    def _blame(
+        self,
+        index: int,
+        steps: Sequence[StepRecord],
+        found: _Comparison,
+        wanted: Sequence[_Executed],
+        executed: Sequence[_Executed],
+    ) -> _Blame:
+        """Part a turn's own failures from what earlier turns left behind."""
+        missing = len(found.missing)
+        alone = None
+        if self._failed and wanted and executed and (found.differing or missing):
+            alone = self._alone(index, steps)
+        if alone is not None and alone.passed:
+            return _Blame(frozenset(), found.differing, 0, missing)
+        carried = found.differing & self._carried
+        if alone is not None and _untouched(alone, executed):
+            carried -= frozenset(alone.evidence.state_differences)
+            own_missing = min(missing, alone.evidence.missing_responses)
+        else:
+            own_missing = self._own_missing(found.missing, wanted, executed)
+        return _Blame(found.differing - carried, carried, own_missing, missing - own_missing)
+
+    def _alone(self, index: int, steps: Sequence[StepRecord]) -> _CheckedTurn | None:
+        """The same turn after a reference that was followed up to there."""
+        walk = _Walk(self._task)
+        every_tool = self._task.docs_at(len(self._task.turns)).keys()
+        for calls in self._reference[:index]:
+            record = [StepRecord(calls, ())]
+            walk._model_results += [
+                one.result for one in _run(walk._model_side, record, every_tool)
+            ]
+            _run(walk._reference_side, record, every_tool)
+        try:
+            return walk.turn(index, steps, truncated=False)
+        except CallStopped:
+            return None  # a call may find more to do there than it found in the episode
 
     def _compare(self, index: int, wanted: list[str]) -> _Comparison:
         """bfcl_eval's two checks; the state check class by class, so that it names them all."""
@@ -143,7 +222,7 @@ class _Walk:
         self, missing: Sequence[str], wanted: Sequence[_Executed], executed: Sequence[_Executed]
     ) -> int:
         """Missing results that are not a mere consequence of an earlier turn's failure."""
-        made = [one.call for one in executed]
+        made = {_written(one.call) for one in executed}
         carried_classes = {attribute.split(".")[0] for attribute in self._carried}
         left = Counter(missing)
         own = 0
@@ -152,7 +231,7 @@ class _Walk:
                 continue
             left[one.result] -= 1
             consequence = tool_owner(self._task, one.call.name) in carried_classes
-            own += not (consequence and one.call in made)
+            own += not (consequence and _written(one.call) in made)
         return own
 
     def _classes(self, calls: Iterable[ToolCall]) -> frozenset[str]:
@@ -172,6 +251,19 @@ def _run(
         for step, record in enumerate(steps)
         for call, result in run_calls(record, execute)
     ]
+
+
+def _written(call: ToolCall) -> str:
+    """A call as text: of values, Python takes True for 1 and 1.0."""
+    return json.dumps([call.name, call.arguments], sort_keys=True)
+
+
+def _untouched(alone: _CheckedTurn, executed: Sequence[_Executed]) -> bool:
+    """Whether no earlier failure can have made the turn what it is."""
+    broken = alone.evidence.parse_faults or any(
+        call.violations or not call.available for call in alone.evidence.calls
+    )
+    return bool(broken) or alone.results == tuple(one.result for one in executed)
 
 
 def _raised(wanted: Sequence[_Executed]) -> str | None:

@@ -16,6 +16,7 @@ from env_service.environments.dialogue import (
     Verdict,
     call_evidence,
     run_calls,
+    turn_progress,
 )
 from seal.coevolution.diagnosis import TurnEvidence
 from seal.formats import ToolCall
@@ -129,42 +130,54 @@ class ToyEpisode(TurnDialogue):
 def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
     """Verdict and evidence, on fresh worlds."""
     model, reference = ToyWorld(), ToyWorld()
-    evidence: list[TurnEvidence] = []
-    passed = len(turns) == len(task.turns) and not truncated
+    checked: list[tuple[TurnEvidence, bool]] = []
     for index, steps in enumerate(turns):
+        wrong_lamp = model.lamp != reference.lamp
+        wrong_counter = model.counter != reference.counter
         made = [
             (step, call, result)
             for step, record in enumerate(steps)
             for call, result in run_calls(record, model.execute)
         ]
-        wanted = [reference.execute(call).text for call in task.reference[index]]
         seen = [result.text for _, _, result in made]
-        missing = sum(text not in seen for text in wanted)
+        wanted = [(call, reference.execute(call).text) for call in task.reference[index]]
+        missing = [call for call, text in wanted if text not in seen]
+        # A wrong total is carried over if the counter was wrong before and the call is right.
+        carried = [
+            call
+            for call in missing
+            if call.name == "add" and wrong_counter and call in [one for _, one, _ in made]
+        ]
         differences = ("ToyWorld.lamp",) if model.lamp != reference.lamp else ()
-        passed &= not wanted or not (missing or differences)
-        evidence.append(
-            TurnEvidence(
-                turn=index,
-                reference_calls=bool(wanted),
-                parse_faults=tuple(
-                    (step, fault.reason)
-                    for step, record in enumerate(steps)
-                    for fault in record.faults
-                ),
-                calls=tuple(
-                    call_evidence(step, call, DOCS.get(call.name), result.error)
-                    for step, call, result in made
-                ),
-                state_differences=differences,
-                missing_responses=missing,
-                model_classes=frozenset({"ToyWorld"} if made else ()),
-                reference_classes=frozenset({"ToyWorld"} if wanted else ()),
-                truncated=truncated and index == len(turns) - 1,
-                checker_error=None,
-                reference_error=None,
-            )
+        cut = truncated and index == len(turns) - 1
+        evidence = TurnEvidence(
+            turn=index,
+            reference_calls=bool(wanted),
+            parse_faults=tuple(
+                (step, fault.reason) for step, record in enumerate(steps) for fault in record.faults
+            ),
+            calls=tuple(
+                call_evidence(step, call, DOCS.get(call.name), result.error)
+                for step, call, result in made
+            ),
+            state_differences=() if wrong_lamp else differences,
+            missing_responses=len(missing) - len(carried),
+            carried_differences=differences if wrong_lamp else (),
+            carried_missing=len(carried),
+            model_classes=frozenset({"ToyWorld"} if made else ()),
+            reference_classes=frozenset({"ToyWorld"} if wanted else ()),
+            truncated=cut,
+            checker_error=None,
+            reference_error=None,
         )
-    return Verdict(float(passed), tuple(evidence))
+        accepted = not wanted or (bool(made) and not missing and not differences)
+        checked.append((evidence, accepted and not cut))
+    complete = len(turns) == len(task.turns) and not truncated
+    return Verdict(
+        accuracy=float(complete and all(accepted for _, accepted in checked)),
+        evidence=tuple(evidence for evidence, _ in checked),
+        progress=turn_progress([bool(calls) for calls in task.reference], checked),
+    )
 
 
 class ToyEnvironment:

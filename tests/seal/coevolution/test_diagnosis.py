@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seal.coevolution.diagnosis import CallEvidence, TurnEvidence, diagnose
-from seal.coevolution.labels import Label
+from seal.coevolution.labels import FAILURES, Label
 from seal.wire import TurnDiagnosis
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.
@@ -27,6 +27,8 @@ PASSED = TurnEvidence(
     calls=(RAN,),
     state_differences=(),
     missing_responses=0,
+    carried_differences=(),
+    carried_missing=0,
     model_classes=FS,
     reference_classes=FS,
     truncated=False,
@@ -186,6 +188,55 @@ def test_other_classes_must_explain_the_failure_alone(
     assert label_of(evidence) == label
 
 
+# ---- cascades ----------------------------------------------------------------------------
+
+CARRIED = replace(PASSED, carried_differences=("FileSystem.root",))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "label"),
+    [
+        (CARRIED, Label.STATE_MISMATCH),
+        (replace(PASSED, carried_missing=1), Label.RESPONSE_MISMATCH),
+        (replace(CARRIED, reference_classes=MAIL), Label.INSTANCE_MISMATCH),
+        (replace(CARRIED, calls=(FAILED,)), Label.RECOVERY_FAILURE),
+        (replace(CARRIED, calls=(WRONG_ARGUMENTS,)), Label.ARGUMENT_MISMATCH),
+    ],
+)
+def test_a_turn_that_is_in_order_itself_fails_as_a_cascade(
+    evidence: TurnEvidence, label: Label
+) -> None:
+    diagnosis = diagnose(evidence)
+    assert (diagnosis.label, diagnosis.cascade) == (label.value, True)
+    assert diagnosis.reason.endswith("only because an earlier turn had failed already")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "label"),
+    [
+        (replace(CARRIED, state_differences=("Mail.inbox",)), Label.STATE_MISMATCH),
+        (replace(CARRIED, missing_responses=1), Label.RESPONSE_MISMATCH),
+        (replace(CARRIED, truncated=True), Label.RESPONSE_MISMATCH),
+        (replace(CARRIED, calls=()), Label.MISSING_TOOL_CALL),
+        (replace(CARRIED, calls=(), parse_faults=FAULT), Label.INVALID_TOOL_CALL),
+        (replace(CARRIED, checker_error="boom"), Label.CHECKER_ERROR),
+        (replace(CARRIED, reference_error="boom"), Label.REFERENCE_ERROR),
+        (replace(IDLE, carried_missing=1), Label.CORRECT_ABSTENTION),
+        (replace(IDLE, calls=(RAN,), carried_missing=1), Label.SPURIOUS_TOOL_CALL),
+    ],
+)
+def test_a_failure_of_its_own_a_fault_or_an_empty_turn_is_no_cascade(
+    evidence: TurnEvidence, label: Label
+) -> None:
+    diagnosis = diagnose(evidence)
+    assert (diagnosis.label, diagnosis.cascade) == (label.value, False)
+    assert diagnosis.reason == diagnose(without_carried(evidence)).reason
+
+
+def without_carried(evidence: TurnEvidence) -> TurnEvidence:
+    return replace(evidence, carried_differences=(), carried_missing=0)
+
+
 # ---- reasons and totality ----------------------------------------------------------------
 
 
@@ -216,6 +267,8 @@ evidences = st.builds(
     calls=st.lists(calls, max_size=4).map(tuple),
     state_differences=st.lists(names.map(lambda name: name + ".x"), max_size=2).map(tuple),
     missing_responses=st.integers(0, 2),
+    carried_differences=st.lists(names.map(lambda name: name + ".y"), max_size=2).map(tuple),
+    carried_missing=st.integers(0, 2),
     model_classes=st.frozensets(names),
     reference_classes=st.frozensets(names),
     truncated=st.booleans(),
@@ -245,8 +298,37 @@ def test_a_turn_that_the_verifier_accepts_never_carries_a_failure(evidence: Turn
         calls=(*evidence.calls, RAN),
         state_differences=(),
         missing_responses=0,
+        carried_differences=(),
+        carried_missing=0,
         truncated=False,
         checker_error=None,
         reference_error=None,
     )
     assert label_of(accepted) == Label.PASS
+
+
+@UNTIMED
+@given(evidences)
+def test_pass_and_acceptance_are_the_same_thing(evidence: TurnEvidence) -> None:
+    fine = evidence.checker_error is None and evidence.reference_error is None
+    accepted = not (
+        evidence.state_differences
+        or evidence.carried_differences
+        or evidence.missing_responses
+        or evidence.carried_missing
+        or evidence.truncated
+    )
+    passed = fine and evidence.reference_calls and bool(evidence.calls) and accepted
+    assert (label_of(evidence) == Label.PASS) == passed
+
+
+@UNTIMED
+@given(evidences)
+def test_a_cascade_is_a_turn_that_would_have_passed(evidence: TurnEvidence) -> None:
+    diagnosis = diagnose(evidence)
+    alone = diagnose(without_carried(evidence))
+    assert not alone.cascade
+    if diagnosis.cascade:
+        assert diagnosis.label in FAILURES and alone.label == Label.PASS
+    else:
+        assert diagnosis == alone

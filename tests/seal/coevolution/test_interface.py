@@ -1,6 +1,7 @@
 """Failure profile to learning interface, and what the policy is shown of it."""
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,16 @@ from hypothesis import strategies as st
 
 from seal.coevolution import texts
 from seal.coevolution.diagnosis import CallEvidence
-from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, evolve
+from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, difference, evolve
 from seal.coevolution.labels import FAILURES, Label
-from seal.coevolution.profile import EMPTY, LabeledTrajectory, profile_of
+from seal.coevolution.profile import (
+    EMPTY,
+    FailureProfile,
+    LabeledTrajectory,
+    LabeledTurn,
+    LabelStatistic,
+    profile_of,
+)
 from seal.formats import ParseFault
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.
@@ -23,11 +31,22 @@ ALL_ON = Interface(3, True, True, True, (Label.STATE_MISMATCH, Label.MISSING_TOO
 
 
 def turns_of(label: Label, count: int, reward: float = 0.0) -> list[LabeledTrajectory]:
-    return [LabeledTrajectory((label,), reward, "base")] * count
+    return [LabeledTrajectory((LabeledTurn(label),), reward, "base")] * count
 
 
-def after(*groups: list[LabeledTrajectory], config: InterfaceConfig = CONFIG) -> Interface:
-    return evolve(INITIAL, profile_of(7, [one for group in groups for one in group]), config)
+def after(
+    *groups: list[LabeledTrajectory],
+    config: InterfaceConfig = CONFIG,
+    before: Interface = INITIAL,
+) -> Interface:
+    return evolve(before, profile_of(7, [one for group in groups for one in group]), config)
+
+
+def shares(**turns: float) -> FailureProfile:
+    """A profile of never solved failures; each label's turns of 100 are its prevalence in %."""
+    assert sum(turns.values()) == 100
+    table = {Label(name): LabelStatistic(count, count, 0.0, 0) for name, count in turns.items()}
+    return FailureProfile(8, table, {}, {})
 
 
 # ---- evolution ---------------------------------------------------------------------------
@@ -67,8 +86,10 @@ def test_a_mastered_failure_loses_its_parts() -> None:
     solved = turns_of(Label.ARGUMENT_MISMATCH, 5, reward=1.0)
     active = after(unsolved, solved)
     assert active.schema_cues
+    published = replace(CONFIG, hysteresis=0.0)
     mastered = profile_of(8, unsolved[:4] + solved + solved[:1])  # mean reward exactly 0.6
-    assert evolve(active, mastered, CONFIG).active() == ()
+    assert evolve(active, mastered, published).active() == ()
+    assert evolve(INITIAL, mastered, CONFIG).active() == ()
 
 
 def test_a_round_without_failures_switches_all_off() -> None:
@@ -109,22 +130,149 @@ def test_each_component_can_be_switched_off(switch: str, gone: set[str]) -> None
     assert set(after(*rounds).active()) - set(after(*rounds, config=off).active()) == gone
 
 
-@UNTIMED
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(Label), st.integers(1, 20), st.sampled_from([0.0, 1.0])),
-        max_size=8,
-    )
+statistics = st.tuples(st.integers(1, 40), st.floats(0, 1)).map(
+    lambda pair: LabelStatistic(pair[0], pair[0], pair[0] * pair[1], 0)
 )
-def test_evolution_is_deterministic_and_bounded(groups: list[tuple[Label, int, float]]) -> None:
-    trajectories = [one for group in groups for one in turns_of(*group)]
-    profile = profile_of(5, trajectories)
-    interface = evolve(INITIAL, profile, CONFIG)
-    assert interface == evolve(INITIAL, profile_of(5, trajectories[::-1]), CONFIG)
+profiles = st.dictionaries(st.sampled_from(Label), statistics, min_size=1).map(
+    lambda table: FailureProfile(5, table, {}, {})
+)
+interfaces = st.builds(
+    Interface,
+    st.integers(0, 99),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.sampled_from(FAILURES), unique=True).map(tuple),
+)
+
+
+@UNTIMED
+@given(interfaces, profiles, st.integers(0, 3))
+def test_evolution_is_deterministic_and_bounded(
+    before: Interface, profile: FailureProfile, most: int
+) -> None:
+    config = replace(CONFIG, max_guidelines=most)
+    interface = evolve(before, profile, config)
+    turned = replace(profile, by_label=dict(list(profile.by_label.items())[::-1]))
+    assert interface == evolve(before, turned, config)
     assert interface.version == 5
-    assert len(interface.guidelines) <= CONFIG.max_guidelines
-    if profile.by_label:  # then nothing of the interface before is left
-        assert interface == evolve(ALL_ON, profile, CONFIG)
+    assert len(interface.guidelines) == len(set(interface.guidelines)) <= most
+
+
+# ---- hysteresis --------------------------------------------------------------------------
+
+
+@UNTIMED
+@given(interfaces, profiles)
+def test_without_hysteresis_the_interface_before_counts_for_nothing(
+    before: Interface, profile: FailureProfile
+) -> None:
+    published = replace(CONFIG, hysteresis=0.0, max_guidelines=len(FAILURES))
+    free = evolve(INITIAL, profile, published)
+    assert set(evolve(before, profile, published).active()) == set(free.active())
+
+
+@UNTIMED
+@given(interfaces, profiles, st.floats(0, 1, exclude_max=True))
+def test_hysteresis_only_keeps_and_never_starts_anything(
+    before: Interface, profile: FailureProfile, hysteresis: float
+) -> None:
+    config = replace(CONFIG, hysteresis=hysteresis, max_guidelines=len(FAILURES))
+    fresh = set(evolve(INITIAL, profile, config).active())
+    found = set(evolve(before, profile, config).active())
+    assert fresh <= found <= fresh | set(before.active())
+
+
+@pytest.mark.parametrize(
+    ("label", "part"),
+    [
+        (Label.ARGUMENT_MISMATCH, "schema_cues"),
+        (Label.INVALID_TOOL_CALL, "schema_cues"),
+        (Label.MISSING_TOOL_CALL, "affordance_cues"),
+        (Label.RECOVERY_FAILURE, "recovery_feedback"),
+        (Label.STATE_MISMATCH, "guideline:state_mismatch"),
+    ],
+)
+def test_a_part_goes_only_below_the_relaxed_prevalence(label: Label, part: str) -> None:
+    active = after(turns_of(label, 8))
+    assert part in active.active()
+    for percent, stays, starts in ((10, True, True), (8, True, False), (7, False, False)):
+        profile = shares(**{label.value: percent, "response_mismatch": 100 - percent})
+        # Fewer than eight are too few; this is about prevalence alone.
+        config = replace(CONFIG, min_observations=1)
+        assert (part in evolve(active, profile, config).active()) == stays
+        assert (part in evolve(INITIAL, profile, config).active()) == starts
+
+
+def test_what_is_active_is_mastered_later() -> None:
+    active = after(turns_of(Label.STATE_MISMATCH, 8))
+    for solved, stays in ((60, True), (67, True), (68, False)):  # 0.6 + 0.2 * (1 - 0.6)
+        rounds = [
+            turns_of(Label.STATE_MISMATCH, 100 - solved),
+            turns_of(Label.STATE_MISMATCH, solved, 1.0),
+        ]
+        assert (after(*rounds, before=active).guidelines != ()) == stays
+        assert after(*rounds).guidelines == ()
+
+
+def test_what_is_active_needs_fewer_observations() -> None:
+    active = after(turns_of(Label.STATE_MISMATCH, 8))
+    assert after(turns_of(Label.STATE_MISMATCH, 7), before=active).guidelines != ()
+    assert after(turns_of(Label.STATE_MISMATCH, 6), before=active).guidelines == ()  # < 6.4
+
+
+def test_a_part_that_is_on_relaxes_nothing_for_another() -> None:
+    cued = replace(INITIAL, schema_cues=True)
+    found = evolve(cued, shares(argument_mismatch=9, response_mismatch=91), CONFIG)
+    assert found.active() == ("schema_cues", "guideline:response_mismatch")
+
+
+def test_a_part_that_was_switched_off_by_configuration_goes_at_once() -> None:
+    off = InterfaceConfig(schema_cues=False, recovery_feedback=False, guidelines=False)
+    assert after(turns_of(Label.ARGUMENT_MISMATCH, 50), config=off, before=ALL_ON).active() == ()
+
+
+def test_a_newcomer_displaces_a_guideline_only_by_a_clearly_higher_score() -> None:
+    one = replace(CONFIG, max_guidelines=1)
+    shown = replace(INITIAL, guidelines=(Label.STATE_MISMATCH,))
+    about_equal = shares(state_mismatch=46, missing_tool_call=54)  # 54 < 1.2 * 46
+    clearly_more = shares(state_mismatch=45, missing_tool_call=55)  # 55 > 1.2 * 45
+    assert evolve(shown, about_equal, one).guidelines == (Label.STATE_MISMATCH,)
+    assert evolve(INITIAL, about_equal, one).guidelines == (Label.MISSING_TOOL_CALL,)
+    assert evolve(shown, clearly_more, one).guidelines == (Label.MISSING_TOOL_CALL,)
+
+
+def test_of_equals_the_guideline_that_is_shown_stays() -> None:
+    one = replace(CONFIG, max_guidelines=1, hysteresis=0.0)
+    shown = replace(INITIAL, guidelines=(Label.RESPONSE_MISMATCH,))
+    equal = shares(state_mismatch=50, response_mismatch=50)
+    assert evolve(shown, equal, one).guidelines == (Label.RESPONSE_MISMATCH,)
+    assert evolve(INITIAL, equal, one).guidelines == (Label.STATE_MISMATCH,)
+
+
+def test_two_guidelines_of_about_equal_score_do_not_swap_places() -> None:
+    shown = replace(INITIAL, guidelines=(Label.RESPONSE_MISMATCH, Label.STATE_MISMATCH))
+    about_equal = shares(state_mismatch=54, response_mismatch=46)
+    clearly_more = shares(state_mismatch=55, response_mismatch=45)
+    assert evolve(shown, about_equal, CONFIG).guidelines == shown.guidelines
+    assert evolve(shown, clearly_more, CONFIG).guidelines == shown.guidelines[::-1]
+
+
+def test_a_far_higher_newcomer_comes_first_and_another_last() -> None:
+    shown = replace(INITIAL, guidelines=(Label.STATE_MISMATCH,))
+    profile = shares(state_mismatch=30, missing_tool_call=50, response_mismatch=20)
+    assert evolve(shown, profile, CONFIG).guidelines == (
+        Label.MISSING_TOOL_CALL,
+        Label.STATE_MISMATCH,
+        Label.RESPONSE_MISMATCH,
+    )
+
+
+@UNTIMED
+@given(interfaces, profiles)
+def test_the_same_profile_again_changes_nothing(before: Interface, profile: FailureProfile) -> None:
+    settled = evolve(before, profile, CONFIG)
+    assert evolve(settled, profile, CONFIG) == settled
 
 
 @pytest.mark.parametrize(
@@ -135,6 +283,9 @@ def test_evolution_is_deterministic_and_bounded(groups: list[tuple[Label, int, f
         {"max_mean_reward": 2},
         {"min_observations": 0},
         {"max_guidelines": -1},
+        {"hysteresis": -0.1},
+        {"hysteresis": 1.0},
+        {"hysteresis": float("nan")},
     ],
 )
 def test_a_threshold_out_of_range_is_refused_by_name(change: dict[str, Any]) -> None:
@@ -304,3 +455,66 @@ def test_the_hash_changes_with_the_wording(monkeypatch: pytest.MonkeyPatch) -> N
 def test_describe_has_one_line_a_part() -> None:
     lines = ALL_ON.describe().splitlines()
     assert [line.partition(": ")[0] for line in lines] == list(ALL_ON.active())
+
+
+# ---- JSON and differences ----------------------------------------------------------------
+
+
+@UNTIMED
+@given(interfaces)
+def test_json_round_trip(interface: Interface) -> None:
+    assert Interface.from_json(json.loads(json.dumps(interface.to_json()))) == interface
+
+
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        ([], "interface: expected an object, got list"),
+        ({"version": 1}, "interface: missing fields .'schema_cues'"),
+        ({**ALL_ON.to_json(), "more": 1}, "unknown fields .'more'"),
+        ({**ALL_ON.to_json(), "version": "1"}, "interface.version: expected an integer .* got '1'"),
+        ({**ALL_ON.to_json(), "version": True}, "interface.version"),
+        ({**ALL_ON.to_json(), "version": -1}, "interface.version"),
+        ({**ALL_ON.to_json(), "schema_cues": 1}, "interface.schema_cues: expected a boolean"),
+        ({**ALL_ON.to_json(), "affordance_cues": None}, "interface.affordance_cues"),
+        ({**ALL_ON.to_json(), "recovery_feedback": "no"}, "interface.recovery_feedback"),
+        ({**ALL_ON.to_json(), "guidelines": "pass"}, "interface.guidelines: expected a list"),
+        ({**ALL_ON.to_json(), "guidelines": ["pass"]}, "failure labels .*, got 'pass'"),
+        ({**ALL_ON.to_json(), "guidelines": [[]]}, "failure labels .*, got "),
+        (
+            {**ALL_ON.to_json(), "guidelines": ["state_mismatch", "state_mismatch"]},
+            "interface.guidelines: expected each label once",
+        ),
+    ],
+)
+def test_a_bad_interface_is_refused_by_field(data: Any, where: str) -> None:
+    with pytest.raises(ValueError, match=where):
+        Interface.from_json(data)
+
+
+def test_the_difference_names_what_went_and_what_came() -> None:
+    before = replace(ALL_ON, recovery_feedback=False)
+    then = replace(ALL_ON, schema_cues=False, guidelines=ALL_ON.guidelines[:1])
+    lines = difference(before, then).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "- schema_cues",
+        "- guideline",
+        "+ recovery_feedback",
+    ]
+    assert lines[1] == f"- guideline:missing_tool_call: {texts.GUIDELINES[Label.MISSING_TOOL_CALL]}"
+
+
+def test_another_order_of_guidelines_is_a_difference() -> None:
+    turned = replace(ALL_ON, guidelines=ALL_ON.guidelines[::-1])
+    expected = "~ order of guidelines: missing_tool_call, state_mismatch"
+    assert difference(ALL_ON, turned) == expected
+
+
+@UNTIMED
+@given(interfaces, interfaces)
+def test_there_is_no_difference_exactly_if_the_policy_is_shown_the_same(
+    before: Interface, then: Interface
+) -> None:
+    assert difference(before, replace(before, version=100)) == "no change"
+    same = before.content_hash() == then.content_hash()
+    assert (difference(before, then) == "no change") == same

@@ -1,6 +1,7 @@
 """Labels to the failure profile."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from seal.coevolution.profile import (
     EMPTY,
     FailureProfile,
     LabeledTrajectory,
+    LabeledTurn,
     LabelStatistic,
+    ProfileHistory,
     merge,
     profile_of,
 )
@@ -23,41 +26,115 @@ UNTIMED = settings(deadline=None)
 trajectories = st.lists(
     st.builds(
         LabeledTrajectory,
-        st.lists(st.sampled_from(Label), max_size=5).map(tuple),
-        st.sampled_from([0.0, 1.0]),
+        st.lists(st.builds(LabeledTurn, st.sampled_from(Label), st.booleans()), max_size=5).map(
+            tuple
+        ),
+        st.sampled_from([0.0, 0.5, 1.0]),
         st.sampled_from(["base", "miss_func"]),
     ),
     max_size=6,
 )
-profiles = st.builds(profile_of, st.integers(0, 50), trajectories)
+# Sums of quarters and of their halves are exact.
+exact_shares = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
+profiles = st.builds(profile_of, st.integers(0, 50), trajectories, exact_shares)
+
+WRONG = LabeledTurn(Label.STATE_MISMATCH)
+FOLLOWS = LabeledTurn(Label.STATE_MISMATCH, cascade=True)
+PASSED = LabeledTurn(Label.PASS)
+
+
+def trajectory(*turns: LabeledTurn, reward: float = 0.0, category: str = "a") -> LabeledTrajectory:
+    return LabeledTrajectory(turns, reward, category)
+
+
+# ---- counting ----------------------------------------------------------------------------
 
 
 def test_a_trajectory_counts_once_for_a_label_and_its_turns_each() -> None:
     profile = profile_of(
         4,
         [
-            LabeledTrajectory((Label.STATE_MISMATCH, Label.STATE_MISMATCH), 0.0, "base"),
-            LabeledTrajectory((Label.STATE_MISMATCH, Label.PASS), 1.0, "miss_func"),
+            trajectory(WRONG, WRONG),
+            trajectory(WRONG, PASSED, reward=1.0, category="b"),
         ],
     )
     assert profile.version == 4
-    assert profile.by_label[Label.STATE_MISMATCH] == LabelStatistic(3, 2, 1.0)
+    assert profile.by_label[Label.STATE_MISMATCH] == LabelStatistic(3, 2, 1.0, 1)
     assert profile.by_label[Label.STATE_MISMATCH].mean_reward == 0.5
-    assert profile.by_category["base"] == {Label.STATE_MISMATCH: LabelStatistic(2, 1, 0.0)}
+    assert profile.by_category["a"] == {Label.STATE_MISMATCH: LabelStatistic(2, 1, 0.0, 0)}
+
+
+def test_a_cascade_turn_counts_with_its_share() -> None:
+    batch = [trajectory(WRONG, FOLLOWS, FOLLOWS), trajectory(PASSED, FOLLOWS, reward=0.5)]
+    counted = {
+        share: profile_of(1, batch, share).by_label[Label.STATE_MISMATCH] for share in (0.0, 0.25)
+    }
+    assert counted[0.25] == LabelStatistic(1.75, 1.25, 0.125, 0)
+    assert counted[0.0] == LabelStatistic(1, 1, 0.0, 0)  # the second trajectory is not counted
+
+
+def test_the_paper_counts_every_turn() -> None:
+    assert profile_of(1, [trajectory(WRONG, FOLLOWS)]) == profile_of(1, [trajectory(WRONG, WRONG)])
+
+
+def test_only_a_reward_of_exactly_one_is_a_success() -> None:
+    batch = [trajectory(PASSED, reward=reward) for reward in (0.0, 0.99, 1.0)]
+    assert profile_of(1, batch).by_label[Label.PASS] == LabelStatistic(3, 3, 1.99, 1)
+
+
+def test_turns_are_counted_by_their_position() -> None:
+    excluded = LabeledTurn(Label.CHECKER_ERROR)
+    profile = profile_of(1, [trajectory(PASSED, WRONG), trajectory(PASSED, excluded, WRONG)])
+    assert profile.by_position == {
+        0: {Label.PASS: LabelStatistic(2, 2, 0.0, 0)},
+        1: {Label.STATE_MISMATCH: LabelStatistic(1, 1, 0.0, 0)},
+        2: {Label.STATE_MISMATCH: LabelStatistic(1, 1, 0.0, 0)},
+    }
 
 
 def test_prevalence_is_the_share_among_failed_turns() -> None:
-    labels = (Label.PASS, Label.STATE_MISMATCH, Label.STATE_MISMATCH, Label.MISSING_TOOL_CALL)
-    profile = profile_of(1, [LabeledTrajectory(labels, 0.0, "base")])
+    turns = (PASSED, WRONG, FOLLOWS, LabeledTurn(Label.MISSING_TOOL_CALL))
+    profile = profile_of(1, [trajectory(*turns)])
     assert profile.prevalence(Label.STATE_MISMATCH) == 2 / 3
     assert profile.prevalence(Label.PASS) == 0.0
     assert profile.prevalence(Label.RESPONSE_MISMATCH) == 0.0
     assert EMPTY.prevalence(Label.STATE_MISMATCH) == 0.0
+    halved = profile_of(1, [trajectory(*turns)], cascade_share=0.5)
+    assert halved.prevalence(Label.STATE_MISMATCH) == 1.5 / 2.5
 
 
 def test_excluded_labels_are_not_counted() -> None:
-    profile = profile_of(1, [LabeledTrajectory(tuple(EXCLUDED), 0.0, "base")])
+    profile = profile_of(1, [trajectory(*(LabeledTurn(label) for label in EXCLUDED))])
     assert profile.by_label == {}
+
+
+def test_the_labels_of_a_trajectory_are_in_order() -> None:
+    assert trajectory(PASSED, FOLLOWS).labels == (Label.PASS, Label.STATE_MISMATCH)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_out_of_range_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match=f"cascade_share must be in .0, 1., got {share}"):
+        profile_of(1, [], share)
+
+
+@pytest.mark.parametrize("reward", [-1.0, 1.5, float("nan")])
+def test_a_reward_out_of_range_is_refused(reward: float) -> None:
+    with pytest.raises(ValueError, match="0 <= reward_sum <= trajectories"):
+        profile_of(1, [trajectory(PASSED, reward=reward)])
+
+
+@UNTIMED
+@given(trajectories, st.floats(0, 1), st.randoms(use_true_random=False))
+def test_the_order_of_trajectories_does_not_matter(
+    batch: list[LabeledTrajectory], share: float, rng: random.Random
+) -> None:
+    shuffled = list(batch)
+    rng.shuffle(shuffled)
+    assert profile_of(1, batch, share) == profile_of(1, shuffled, share)
+
+
+# ---- merging -----------------------------------------------------------------------------
 
 
 @UNTIMED
@@ -65,18 +142,75 @@ def test_excluded_labels_are_not_counted() -> None:
 def test_merge_is_associative_and_commutative(
     a: FailureProfile, b: FailureProfile, c: FailureProfile
 ) -> None:
-    assert merge(merge(a, b), c) == merge(a, merge(b, c))
+    assert merge(merge(a, b), c) == merge(a, merge(b, c)) == merge(a, b, c)
     assert merge(a, b) == merge(b, a)
-    assert merge(a, EMPTY) == a
+    assert merge(a, EMPTY) == a == merge(a)
     assert merge(a, b).version == max(a.version, b.version)
+    assert merge() == EMPTY
 
 
 @UNTIMED
-@given(trajectories, trajectories)
+@given(trajectories, trajectories, exact_shares)
 def test_merging_rounds_is_counting_them_together(
-    first: list[LabeledTrajectory], second: list[LabeledTrajectory]
+    first: list[LabeledTrajectory], second: list[LabeledTrajectory], share: float
 ) -> None:
-    assert merge(profile_of(1, first), profile_of(2, second)) == profile_of(2, first + second)
+    merged = merge(profile_of(1, first, share), profile_of(2, second, share))
+    assert merged == profile_of(2, first + second, share)
+
+
+# ---- history -----------------------------------------------------------------------------
+
+
+@UNTIMED
+@given(st.lists(profiles, max_size=6), st.integers(1, 4))
+def test_a_history_keeps_the_window_and_the_total(
+    rounds: list[FailureProfile], window_rounds: int
+) -> None:
+    history = ProfileHistory()
+    for profile in rounds:
+        history = history.after(profile, window_rounds)
+    assert history.rounds == tuple(rounds[-window_rounds:])
+    assert history.window == merge(*rounds[-window_rounds:])
+    assert history.total == merge(*rounds)
+    assert ProfileHistory.from_json(json.loads(json.dumps(history.to_json()))) == history
+
+
+def test_a_new_history_is_empty() -> None:
+    assert ProfileHistory().window == ProfileHistory().total == EMPTY
+
+
+def test_a_smaller_window_drops_the_oldest_rounds() -> None:
+    history = ProfileHistory()
+    for version in (1, 2, 3):
+        history = history.after(profile_of(version, []), 3)
+    assert [one.version for one in history.after(profile_of(4, []), 2).rounds] == [3, 4]
+
+
+def test_a_window_of_no_round_is_refused() -> None:
+    with pytest.raises(ValueError, match="window_rounds must be at least 1, got 0"):
+        ProfileHistory().after(EMPTY, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        (None, "history: expected an object, got NoneType"),
+        ({"rounds": []}, "history: missing fields .'total'"),
+        ({"rounds": {}, "total": EMPTY.to_json()}, "history.rounds: expected a list, got dict"),
+        ({"rounds": [EMPTY.to_json(), 1], "total": {}}, r"history.rounds\[1\]: expected an object"),
+        ({"rounds": [], "total": {}}, "history.total: missing fields"),
+        (
+            {"rounds": [], "total": {**EMPTY.to_json(), "version": -1}},
+            "history.total.version: expected an integer .* got -1",
+        ),
+    ],
+)
+def test_a_bad_history_is_refused_by_field(data: Any, where: str) -> None:
+    with pytest.raises(ValueError, match=where):
+        ProfileHistory.from_json(data)
+
+
+# ---- JSON --------------------------------------------------------------------------------
 
 
 @UNTIMED
@@ -86,27 +220,42 @@ def test_json_round_trip(profile: FailureProfile) -> None:
 
 
 def statistic(**changes: object) -> dict[str, Any]:
-    table = {"pass": {"turns": 2, "trajectories": 1, "reward_sum": 1.0, **changes}}
-    return {"version": 1, "by_label": table, "by_category": {}}
+    counts = {"turns": 2, "trajectories": 1, "reward_sum": 1.0, "successes": 1, **changes}
+    return {"version": 1, "by_label": {"pass": counts}, "by_category": {}, "by_position": {}}
+
+
+def test_the_good_one_below_is_good() -> None:
+    read = FailureProfile.from_json(statistic())
+    assert read.by_label == {Label.PASS: LabelStatistic(2.0, 1.0, 1.0, 1.0)}
 
 
 @pytest.mark.parametrize(
     ("data", "where"),
     [
         ([], "profile: expected an object"),
-        ({"version": 1, "by_label": {}}, "missing fields .'by_category'"),
+        ({"version": 1, "by_label": {}}, "missing fields .'by_category', 'by_position'"),
         ({**statistic(), "more": 1}, "unknown fields .'more'"),
         ({**statistic(), "version": "1"}, "profile.version: expected an integer"),
         ({**statistic(), "version": True}, "profile.version"),
+        ({**statistic(), "version": 2**53}, "profile.version"),
         ({**statistic(), "by_label": []}, "profile.by_label: expected an object"),
         ({**statistic(), "by_label": {"nonsense": {}}}, "profile.by_label.nonsense: unknown label"),
         ({**statistic(), "by_category": {"base": {"pass": 1}}}, "profile.by_category.base.pass"),
-        (statistic(turns=-1), "profile.by_label.pass.turns"),
-        (statistic(turns=0), "1 <= trajectories <= turns"),
-        (statistic(trajectories=1.5), "profile.by_label.pass.trajectories"),
+        ({**statistic(), "by_position": {"3": {"pass": 1}}}, "profile.by_position.3.pass"),
+        ({**statistic(), "by_position": {"03": {}}}, "profile.by_position: .* got '03'"),
+        ({**statistic(), "by_position": {"-1": {}}}, "profile.by_position: .* got '-1'"),
+        ({**statistic(), "by_position": {"x": {}}}, "profile.by_position: .* got 'x'"),
+        (statistic(turns=-1), "profile.by_label.pass.turns: .* got -1"),
+        (statistic(turns=10**400), "profile.by_label.pass.turns"),
+        (statistic(turns=float("inf")), "profile.by_label.pass.turns"),
+        (statistic(turns=0), "0 < trajectories <= turns"),
+        (statistic(trajectories=0), "0 < trajectories <= turns"),
+        (statistic(trajectories=True), "profile.by_label.pass.trajectories"),
+        (statistic(trajectories=2.5), "0 < trajectories <= turns"),
         (statistic(reward_sum="1"), "profile.by_label.pass.reward_sum"),
-        (statistic(reward_sum=float("nan")), "0 <= reward_sum <= trajectories"),
-        (statistic(reward_sum=10**400), "profile.by_label.pass"),
+        (statistic(reward_sum=float("nan")), "profile.by_label.pass.reward_sum"),
+        (statistic(reward_sum=1.5), "0 <= reward_sum <= trajectories"),
+        (statistic(successes=1.5), "0 <= successes <= reward_sum"),
     ],
 )
 def test_a_bad_profile_is_refused_by_field(data: Any, where: str) -> None:

@@ -65,6 +65,42 @@ def test_an_object_without_declared_fields_takes_any() -> None:
     assert of_field({"a": 1}, {"type": "dict"}) == ()
 
 
+def test_an_object_may_say_itself_that_it_takes_more() -> None:
+    field = {"type": "object", "properties": {}, "additionalProperties": {"type": "integer"}}
+    assert of_field({"a": 1}, field) == ()
+    assert of_field({"a": "1"}, field) == ("argument 'x.a' must be an integer, got a string",)
+
+
+def test_other_rules_of_json_schema_are_named() -> None:
+    assert of_field(3, {"type": "integer", "minimum": 4}) == (
+        "argument 'x' breaks the rule 'minimum' of its schema",
+    )
+
+
+def test_a_wrong_type_is_said_once_and_a_list_by_its_first_wrong_item() -> None:
+    assert len(of_field(1, {"type": "string", "enum": ["a"], "minLength": 2})) == 1
+    assert len(of_field([1] * 10_000, {"type": "array", "items": {"type": "string"}})) == 1
+
+
+def test_deep_long_and_odd_arguments_are_only_classed() -> None:
+    deep: object = 1
+    for _ in range(2_000):  # deeper than repr takes
+        deep = [deep]
+    assert of_field(deep, {"type": "string"}) == ("argument 'x' must be a string, got an array",)
+    assert of_field(10**5000, {"type": "string"}) == (
+        "argument 'x' must be a string, got an integer",
+    )
+    (violation,) = schema_violations({"n" * 1000: 1}, {"properties": {}})
+    assert len(violation) < 100
+
+
+def test_a_schema_that_was_changed_is_read_again() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
+    assert schema_violations({"a": 1}, schema)
+    schema["properties"]["a"]["type"] = "integer"
+    assert schema_violations({"a": 1}, schema) == ()
+
+
 @UNTIMED
 @given(st.text(min_size=4))
 def test_no_violation_quotes_a_value(value: str) -> None:

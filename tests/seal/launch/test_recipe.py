@@ -1,8 +1,13 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 from seal.addresses import url_list
+from seal.coevolution.interface import InterfaceConfig
+from seal.coevolution.shaping import RewardShaping
+from seal.coevolution.utilities import UtilityConfig
 from seal.launch.recipe import RecipeError, load_recipe
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
@@ -57,6 +62,78 @@ def test_a_file_that_is_no_recipe_is_refused_in_a_sentence(tmp_path: Path, text:
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(RecipeError, match=r"mine\.yaml"):
         load_recipe(tmp_path / "mine.yaml", [])
+
+
+def flat(node: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(node, DictConfig):
+        node = OmegaConf.to_container(node)
+    if not isinstance(node, dict):
+        return {prefix: node}
+    return {k: v for key, one in node.items() for k, v in flat(one, f"{prefix}.{key}").items()}
+
+
+MODEL = ".actor_rollout_ref.model.path"
+ABLATIONS = {
+    "vanilla": {
+        ".seal.weights.w_min": 1.0,
+        ".seal.weights.w_max": 1.0,
+        ".seal.interface.schema_cues": False,
+        ".seal.interface.recovery_feedback": False,
+        ".seal.interface.guidelines": False,
+    },
+    "ablation_no_interface": {
+        ".seal.interface.schema_cues": False,
+        ".seal.interface.recovery_feedback": False,
+        ".seal.interface.guidelines": False,
+    },
+    "ablation_no_reweighting": {".seal.weights.w_min": 1.0, ".seal.weights.w_max": 1.0},
+    "ablation_no_closed_loop": {".seal.profile.frozen_after": 1},
+    "published": {
+        ".env_service.tool_format": "qwen3_coder",
+        ".seal.weights.dynamic.dynamic": True,
+        ".seal.interface.schema_cues": False,
+        ".seal.interface.static_schema_cues": True,
+        ".seal.interface.recovery_feedback": False,
+        ".seal.interface.guidelines": False,
+        ".seal.reward.mode": "capped",
+        ".actor_rollout_ref.model.path": "Qwen/Qwen3.5-4B",
+        ".actor_rollout_ref.rollout.gpu_memory_utilization": 0.4,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=[[], ["+machine=quickstart"]], ids=["gpu", "cpu_twin"])
+def full(request: pytest.FixtureRequest) -> tuple[list[str], dict[str, Any]]:
+    return request.param, flat(load_recipe(EXP / "SEAL.yaml", request.param))
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_differs_by_what_it_says(
+    name: str, full: tuple[list[str], dict[str, Any]]
+) -> None:
+    overrides, seal = full
+    ablated = flat(load_recipe(EXP / f"{name}.yaml", overrides))
+    assert ablated.keys() == seal.keys()
+    changed = {
+        key: value
+        for key, value in ablated.items()
+        if value != seal[key] and name not in str(value)  # folders and the name itself
+    }
+    expected = ABLATIONS[name]
+    if overrides:  # the tiny policy and its memory come with the machine
+        expected = {k: v for k, v in expected.items() if not k.startswith(".actor_rollout_ref")}
+    else:  # what refers to the model's path follows it
+        changed = {k: v for k, v in changed.items() if k in expected or v != ablated[MODEL]}
+    assert changed == expected
+
+
+def test_a_recipe_is_read_as_the_trainer_reads_it() -> None:
+    for path in RECIPES:
+        if path.stem != "agent_loop":
+            settings = load_recipe(path, []).seal
+            InterfaceConfig(**settings.interface)
+            RewardShaping(**settings.reward)
+            UtilityConfig(**settings.weights.dynamic)
 
 
 def test_quickstart_differs_from_the_full_recipe_by_model_sizes_and_machine_only() -> None:

@@ -1,0 +1,272 @@
+"""The clients of soak_service: what they do to the service, and what they count and find wrong.
+
+In: a running service and a process that computes official verdicts. Out: counts, violations, and
+the ids of the episodes that were left behind. One `Soak` is one run.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import signal
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import httpx
+
+from scripts.service_process import ServiceProcess, worker_processes
+from scripts.soak_episodes import TOOL_FORMAT, SoakEpisode, draw, official_verdict
+
+IDLE_TIMEOUT_S = 20.0
+"""Of the service; abandoned episodes go away after it."""
+ANSWER_LIMIT_S = 60.0
+"""A request that has no answer after this long, repeats included, is a violation."""
+SLOW_EVERY_S = 15.0
+"""Seconds between episodes with a slow call: each may cost a worker."""
+
+# How often a client does what.
+GIVES_UP, SENDS_TWICE, SENDS_AT_ONCE, CREATES_TWICE = 0.04, 0.05, 0.02, 0.05
+EVALUATES_EARLY, ABANDONS = 0.02, 0.005
+
+CLIENTS_A_POOL = 8
+"""Clients for each pool of connections."""
+
+NOT_NOW = ("instance_busy", "too_many_episodes")
+"""Refusals after which a client asks again, as after every 503."""
+
+
+class Violation(Exception):
+    """The service did what it must not do; the message says what."""
+
+
+class Soak:
+    """One run.
+
+    Args:
+        service: The service.
+        verdicts: A process that computes official verdicts.
+        seed: Of the clients' choices; timing, and so the whole run, is never the same.
+        pools: Pools of connections that the clients share.
+        slow: Whether some episodes have a slow call.
+    """
+
+    def __init__(
+        self,
+        service: ServiceProcess,
+        verdicts: ProcessPoolExecutor,
+        seed: int,
+        pools: int,
+        slow: bool,
+    ) -> None:
+        self._service = service
+        self._verdicts = verdicts
+        self._seed = seed
+        self._numbers = itertools.count()
+        self._next_slow = time.monotonic() + SLOW_EVERY_S / 2 if slow else float("inf")
+        # httpcore looks at every connection of a pool before each request: several small ones.
+        self._pools = [
+            httpx.AsyncClient(
+                base_url=service.url,
+                timeout=ANSWER_LIMIT_S,
+                trust_env=False,
+                limits=httpx.Limits(max_connections=CLIENTS_A_POOL),
+            )
+            for _ in range(pools)
+        ]
+        self._http = self._pools[0]
+        self.counts: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.abandoned: list[str] = []
+        self.slowest_s = 0.0
+
+    async def client(self, deadline: float) -> None:
+        """Play one episode after the other."""
+        while time.monotonic() < deadline:
+            number = next(self._numbers)
+            rng = random.Random(f"{self._seed}/{number}")
+            slow = time.monotonic() > self._next_slow
+            if slow:
+                self._next_slow = time.monotonic() + SLOW_EVERY_S
+            episode = draw(rng, slow)
+            try:
+                await self._play(f"soak-{number}", episode, rng)
+            except Violation as violation:
+                self.violated(f"episode {number}, {episode.task_id}: {violation}")
+
+    def violated(self, text: str) -> None:
+        """Count a violation."""
+        self.counts["violations"] += 1
+        self.violations.append(text)
+
+    async def _play(self, instance_id: str, episode: SoakEpisode, rng: random.Random) -> None:
+        official: asyncio.Future[bool] | None = None
+        if episode.slow_message is None:  # bfcl-eval would not end such a call
+            official = asyncio.get_running_loop().run_in_executor(
+                self._verdicts, official_verdict, episode.task_id, episode.turns
+            )
+        try:
+            await self._create(instance_id, episode.task_id, rng)
+            for number, text in enumerate(episode.messages):
+                reply = await self._step(instance_id, number, text, rng)
+                if number == episode.slow_message:
+                    self._check_stopped(reply)
+                if rng.random() < ABANDONS:
+                    self.counts["episodes abandoned"] += 1
+                    self.abandoned.append(instance_id)
+                    return
+                if rng.random() < EVALUATES_EARLY:
+                    await self._ok("/evaluate", {"instance_id": instance_id}, rng)
+                    self.counts["evaluated early"] += 1
+            if not reply["is_terminated"]:
+                raise Violation("all messages were sent and the episode is not over")
+            verdict = await self._ok("/evaluate", {"instance_id": instance_id}, rng)
+            await self._ok("/release", {"instance_id": instance_id}, rng)
+        finally:
+            expected = None if official is None else float(await official)
+        self.counts["episodes"] += 1
+        self.counts["episodes passed"] += verdict["accuracy"] == 1.0
+        if expected is None:
+            self.counts["episodes with a slow call"] += 1
+        elif verdict["accuracy"] != expected:
+            raise Violation(
+                f"accuracy {verdict['accuracy']}, bfcl-eval says {expected}; calls: {episode.turns}"
+            )
+
+    def _check_stopped(self, reply: dict[str, Any]) -> None:
+        said = [str(message["content"]) for message in reply["state"]]
+        if not any("error" in text.lower() for text in said):
+            raise Violation(f"a call that takes too long got {' '.join(said)[:200]!r}, no error")
+
+    async def _create(self, instance_id: str, task_id: str, rng: random.Random) -> None:
+        body = {
+            "env_type": "bfcl",
+            "instance_id": instance_id,
+            "task_id": task_id,
+            "params": {"tool_format": TOOL_FORMAT, "tools": "structured"},
+        }
+        status, first = await self._ask("/create", body, rng)
+        if status != 200 and _code(first) != "instance_exists":
+            raise Violation(f"/create answered {status} {str(first)[:300]}")
+        if rng.random() < CREATES_TWICE:
+            self.counts["creates sent twice"] += 1
+            again, second = await self._ask("/create", body, rng)
+            refused = _code(second) == "instance_exists"
+            if not refused and (again != 200 or (status == 200 and second != first)):
+                raise Violation(f"a second /create answered {again} {str(second)[:300]}")
+
+    async def _step(
+        self, instance_id: str, number: int, text: str, rng: random.Random
+    ) -> dict[str, Any]:
+        body = {
+            "instance_id": instance_id,
+            "messages": {"role": "assistant", "content": text},
+            "params": {"step": number},
+        }
+        chance = rng.random()
+        if chance < SENDS_AT_ONCE:
+            self.counts["steps sent twice at once"] += 1
+            replies = await asyncio.gather(*(self._ok("/step", body, rng) for _ in range(2)))
+        elif chance < SENDS_AT_ONCE + SENDS_TWICE:
+            self.counts["steps sent twice"] += 1
+            replies = [await self._ok("/step", body, rng) for _ in range(2)]
+        else:
+            replies = [await self._ok("/step", body, rng)]
+        self.counts["steps"] += 1
+        if any(reply != replies[0] for reply in replies):
+            raise Violation(f"step {number} sent twice got two answers: {str(replies)[:600]}")
+        return replies[0]
+
+    async def _ok(self, path: str, body: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+        status, answer = await self._ask(path, body, rng)
+        if status != 200 or not answer.get("success"):
+            raise Violation(f"{path} answered {status} {str(answer)[:300]}")
+        data: dict[str, Any] = answer["data"]
+        return data
+
+    async def _ask(
+        self, path: str, body: dict[str, Any], rng: random.Random
+    ) -> tuple[int, dict[str, Any]]:
+        """Send until there is an answer that is not "ask again"."""
+        pool = rng.choice(self._pools)
+        started = time.monotonic()
+        patience = rng.uniform(0.001, 0.01) if rng.random() < GIVES_UP else ANSWER_LIMIT_S
+        while time.monotonic() - started < ANSWER_LIMIT_S:
+            try:
+                async with asyncio.timeout(patience):
+                    response = await pool.post(path, json=body)
+            except TimeoutError:
+                self.counts["requests given up"] += 1
+                patience = ANSWER_LIMIT_S
+                continue
+            except httpx.TransportError as error:
+                self.counts[f"no answer ({type(error).__name__})"] += 1
+                await asyncio.sleep(0.2)
+                continue
+            answer = _parsed(response)
+            if response.status_code != 503 and _code(answer) not in NOT_NOW:
+                self.counts["requests"] += 1
+                self.slowest_s = max(self.slowest_s, time.monotonic() - started)
+                return response.status_code, answer
+            self.counts[f"answered {response.status_code} {_code(answer)}"] += 1
+            await asyncio.sleep(0.05)
+        raise Violation(f"{path} got no answer for {ANSWER_LIMIT_S:.0f} s")
+
+    async def kill_workers(self, every_s: float, deadline: float) -> None:
+        """Kill a random worker process every few seconds."""
+        rng = random.Random(f"{self._seed}/kills")
+        while True:
+            await asyncio.sleep(every_s * rng.uniform(0.5, 1.5))
+            if time.monotonic() > deadline:
+                return
+            workers = worker_processes(self._service.pid)
+            if workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+                    self.counts["workers killed"] += 1
+
+    async def live_episodes(self) -> int | None:
+        """What the service counts, None if it does not tell."""
+        response = await self._http.get("/metrics")
+        for line in response.text.splitlines() if response.status_code == 200 else ():
+            if line.startswith("env_service_episodes_live "):
+                return int(float(line.split()[1]))
+        return None
+
+    async def forget(self, expire: bool) -> None:
+        """Wait until the abandoned episodes have expired, or release them; none may be left."""
+        if not expire:
+            for instance_id in self.abandoned:
+                await self._http.post("/release", json={"instance_id": instance_id})
+        deadline = time.monotonic() + (IDLE_TIMEOUT_S * 1.5 + 5 if expire else 1)
+        while time.monotonic() < deadline and await self.live_episodes() != 0:
+            await asyncio.sleep(0.5)
+        live = await self.live_episodes()
+        if live is None:
+            answers = [
+                await self._http.post("/get_info", json={"instance_id": instance_id})
+                for instance_id in self.abandoned
+            ]
+            live = sum(answer.status_code not in (404, 410) for answer in answers)
+        if live:
+            self.violated(f"{live} episodes are live after the end")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for pool in self._pools:
+            await pool.aclose()
+
+
+def _code(answer: dict[str, Any]) -> str:
+    error = answer.get("error")
+    return str(error.get("code")) if isinstance(error, dict) else ""
+
+
+def _parsed(response: httpx.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else {"not an object": response.text[:300]}

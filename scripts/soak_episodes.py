@@ -1,0 +1,165 @@
+"""Episodes for soak_service: references with seeded mistakes, and bfcl-eval's verdict on them.
+
+In: a random.Random. Out: the messages of one episode and the calls in them. The verdict is computed
+by the unmodified multi_turn_checker, in a process that does nothing else: it keeps what it makes in
+its module, and evaluates text.
+
+What bfcl-eval does otherwise than the service on purpose is left out: calls of tools that are not
+revealed yet, text in an argument that looks like a call, and mistakes in the long-context TravelAPI
+(its instances share their credit cards, so bfcl-eval cannot see a wrong booking).
+"""
+
+import copy
+import random
+import re
+import signal
+from dataclasses import dataclass
+
+from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
+from bfcl_eval.eval_checker.multi_turn_eval.func_source_code import long_context
+
+from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
+from seal.formats import ToolCall, parse, render_calls
+
+TOOL_FORMAT = "hermes"
+BEFORE_ITS_REVEAL = "multi_turn_miss_func_49"
+"""Its reference calls a tool before it is revealed."""
+MISTAKES = ("none", "drop", "repeat", "wrong value", "wrong value")
+STEPS_A_TURN = 20
+"""More end the episode; bfcl-eval's checker knows no such limit."""
+
+Turns = tuple[tuple[tuple[str, ...], ...], ...]
+"""Text of each call of each step of each turn, as bfcl-eval's checker takes them."""
+
+
+@dataclass(frozen=True)
+class SoakEpisode:
+    """What a client says."""
+
+    task_id: str
+    messages: tuple[str, ...]
+    """Assistant messages, in order."""
+    turns: Turns
+    """The same calls for the official checker."""
+    slow_message: int | None
+    """Index of the message with a call that takes far too long or too much memory."""
+
+
+def draw(rng: random.Random, slow: bool) -> SoakEpisode:
+    """An episode; with a slow call in it where asked for."""
+    wanted = "MathAPI" if slow else ""
+    tasks = [
+        task
+        for task in load_tasks().values()
+        if task.task_id != BEFORE_ITS_REVEAL and (not slow or wanted in task.involved_classes)
+    ]
+    task = rng.choice(tasks)
+    program = [[_as_read(call) for call in turn] for turn in reference_calls(task)]
+    for _ in range(rng.choice((1, 1, 2))):
+        program = _with_mistake(program, rng.choice(MISTAKES) if _comparable(task) else "none", rng)
+    slow_turn = None
+    if slow:
+        # One is refused for its memory, the other computes for a while.
+        precision = rng.choice((10**9, 3 * 10**7))
+        slow_turn = rng.randrange(len(program))
+        call = ToolCall("square_root", {"number": 2, "precision": precision})
+        program[slow_turn] = [*program[slow_turn], call]
+    messages: list[str] = []
+    turns = []
+    slow_message = None
+    for index, calls in enumerate(program):
+        one_call = len(calls) < STEPS_A_TURN and rng.random() < 0.5
+        steps = [[call] for call in calls] if one_call else [calls] if calls else []
+        messages += [render_calls(step, TOOL_FORMAT) for step in steps]
+        if index == slow_turn:
+            slow_message = len(messages) - 1
+        messages.append("Done.")
+        turns.append(tuple(tuple(_text(call) for call in step) for step in steps))
+    return SoakEpisode(task.task_id, tuple(messages), tuple(turns), slow_message)
+
+
+def official_verdict(task_id: str, turns: Turns) -> bool:
+    """What bfcl-eval says; a checker that raises does not pass an episode."""
+    task = load_tasks()[task_id]
+    entry = {
+        "id": task_id,
+        "initial_config": dict(task.initial_config),
+        "involved_classes": list(task.involved_classes),
+    }
+    steps = [[list(step) for step in turn] for turn in turns]
+    reference = [list(turn) for turn in task.reference]
+    cards = copy.deepcopy(long_context.CREDIT_CARD_EXTENSION)
+    try:
+        verdict = multi_turn_checker.multi_turn_checker(
+            steps, reference, entry, task.category, "soak"
+        )
+        return bool(verdict["valid"])
+    except Exception:  # the named border: the checker compares whatever the calls have left
+        return False
+    finally:
+        kept = vars(multi_turn_utils)
+        for name in [name for name in kept if name.endswith("_instance")]:
+            del kept[name]
+        # Long-context bookings charge these for good.
+        long_context.CREDIT_CARD_EXTENSION.clear()
+        long_context.CREDIT_CARD_EXTENSION.update(cards)
+
+
+def ignore_interrupts() -> None:
+    """For the process of the official verdicts: signals are for the soak, which then ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _comparable(task: BfclTask) -> bool:
+    """Whether mistakes are judged alike."""
+    if task.long_context and "TravelAPI" in task.involved_classes:
+        return False
+    return not any(
+        re.search(r"\w\s*\(.*\(", text, re.DOTALL) for turn in task.reference for text in turn
+    )
+
+
+def _with_mistake(
+    program: list[list[ToolCall]], mistake: str, rng: random.Random
+) -> list[list[ToolCall]]:
+    places = [(turn, index) for turn, calls in enumerate(program) for index in range(len(calls))]
+    if mistake == "none" or not places:
+        return program
+    turn, index = rng.choice(places)
+    calls = program[turn]
+    match mistake:
+        case "drop":
+            changed = calls[:index] + calls[index + 1 :]
+        case "repeat":
+            changed = [*calls[: index + 1], *calls[index:]]
+        case _:
+            changed = [*calls[:index], _with_wrong_value(calls[index], rng), *calls[index + 1 :]]
+    return [changed if number == turn else other for number, other in enumerate(program)]
+
+
+def _with_wrong_value(call: ToolCall, rng: random.Random) -> ToolCall:
+    if not call.arguments:
+        return call
+    key = rng.choice(sorted(call.arguments))
+    value = call.arguments[key]
+    wrong: object
+    match value:
+        case bool():
+            wrong = not value
+        case int() | float():
+            wrong = rng.choice((value + 1, -value, value * 2))
+        case str():
+            wrong = rng.choice((value + "x", value[:-1], ""))
+        case _:
+            wrong = "x"
+    return ToolCall(call.name, {**call.arguments, key: wrong})
+
+
+def _as_read(call: ToolCall) -> ToolCall:
+    """The call as the service reads it: JSON knows no tuples."""
+    return parse(render_calls([call], TOOL_FORMAT), TOOL_FORMAT).calls[0]
+
+
+def _text(call: ToolCall) -> str:
+    return f"{call.name}({','.join(f'{key}={value!r}' for key, value in call.arguments.items())})"

@@ -1,0 +1,123 @@
+"""Failure profile to the diagnostic utilities of the next round (published configuration).
+
+The paper weighs labels with constant utilities rho (section 3.4). The published configuration moves
+them with what the policy still gets wrong, as an exponential average:
+
+    w(z) <- (1 - beta) * w(z) + beta * clip(rho(z) * (1 + alpha * u(z)), w_min, w_max)
+    u(z) = prevalence(z) * (1 - mean_reward(z)) * min(1, n(z) / n_conf)
+
+prevalence is the label's share among failed turns, mean_reward that of the trajectories that carry
+it, n its number of turns. So a frequent, unsolved failure that was seen often enough weighs up to
+1 + alpha times as much, and returns to its base utility when it is mastered. A label that was not
+seen, or is no failure, has prevalence 0 and moves towards clip(rho). `pass` stays at rho.
+
+Called by the trainer once a round; the result weighs the next one (`weights.batch_weights`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from seal.coevolution.labels import Label
+from seal.coevolution.profile import FailureProfile
+
+
+@dataclass(frozen=True)
+class UtilityConfig:
+    """Whether and how fast utilities follow the profile.
+
+    Raises:
+        ValueError: A number is out of its range; the message says which.
+    """
+
+    dynamic: bool = False
+    """Utilities move; off, they are the paper's constants. The published file has it on."""
+    beta: float = 0.25
+    """Share of the new value in the average, in [0, 1] (published)."""
+    alpha: float = 1.0
+    """How far a failure may raise its utility, at least 0 (published)."""
+    n_conf: int = 32
+    """Turns with a label from which on its statistic is fully trusted, at least 1 (published)."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.beta <= 1:
+            raise ValueError(f"beta must be in [0, 1], got {self.beta}")
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"alpha must be at least 0 and finite, got {self.alpha}")
+        if self.n_conf < 1:
+            raise ValueError(f"n_conf must be at least 1, got {self.n_conf}")
+
+
+def next_utilities(
+    current: Mapping[Label, float],
+    rho: Mapping[Label, float],
+    profile: FailureProfile,
+    config: UtilityConfig,
+    w_min: float,
+    w_max: float,
+) -> dict[Label, float]:
+    """The utilities w(z) after a round; rho itself if they are not dynamic.
+
+    Args:
+        current: Utilities of the round, for every label of rho; rho before the first.
+        rho: Base utilities.
+        profile: C_t.
+        config: Whether and how fast they move.
+        w_min: Lower bound of what they move towards.
+        w_max: Upper bound of what they move towards.
+
+    Raises:
+        ValueError: A label of rho has no current utility.
+
+    Half of 32 failed turns are state mismatches, a quarter of whose trajectories pass. They move
+    rho = 1.0 towards 1 + 16/32 * (1 - 0.25) * min(1, 16/32) = 1.1875, a quarter of the way. The
+    other half skipped a tool and never pass: 1.5 * (1 + 0.5 * 1 * 0.5) = 1.875, and so
+    0.75 * 1.5 + 0.25 * 1.875 = 1.59375. pass stays.
+
+    >>> from seal.coevolution.profile import LabelStatistic
+    >>> seen = {
+    ...     Label.STATE_MISMATCH: LabelStatistic(16, 8, 2.0, 2),
+    ...     Label.MISSING_TOOL_CALL: LabelStatistic(16, 16, 0.0, 0),
+    ...     Label.PASS: LabelStatistic(60, 20, 5.0, 5),
+    ... }
+    >>> rho = {Label.STATE_MISMATCH: 1.0, Label.MISSING_TOOL_CALL: 1.5, Label.PASS: 1.0}
+    >>> profile = FailureProfile(1, seen, {}, {})
+    >>> after = next_utilities(rho, rho, profile, UtilityConfig(dynamic=True), 0.5, 2.0)
+    >>> [after[label] for label in rho]
+    [1.046875, 1.59375, 1.0]
+    """
+    if not config.dynamic:
+        return dict(rho)
+    missing = [label.value for label in rho if label not in current]
+    if missing:
+        raise ValueError(f"expected a current utility for every label of rho, none for {missing}")
+    return {
+        label: base
+        if label is Label.PASS
+        else _moved(current[label], _target(label, base, profile, config, w_min, w_max), config)
+        for label, base in rho.items()
+    }
+
+
+def _target(
+    label: Label,
+    base: float,
+    profile: FailureProfile,
+    config: UtilityConfig,
+    w_min: float,
+    w_max: float,
+) -> float:
+    """clip(rho * (1 + alpha * u), w_min, w_max) of one label."""
+    seen = profile.by_label.get(label)
+    urgency = 0.0
+    if seen is not None:
+        confidence = min(1.0, seen.turns / config.n_conf)
+        urgency = profile.prevalence(label) * (1 - seen.mean_reward) * confidence
+    return min(max(base * (1 + config.alpha * urgency), w_min), w_max)
+
+
+def _moved(value: float, target: float, config: UtilityConfig) -> float:
+    """(1 - beta) * value + beta * target, never outside the two by rounding."""
+    moved = value + config.beta * (target - value)
+    return min(max(moved, min(value, target)), max(value, target))

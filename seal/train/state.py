@@ -1,0 +1,191 @@
+"""What the loop carries from one round to the next, and how it survives a restart.
+
+In: the labelled trajectories of a round. Out: the next state; a file beside verl's checkpoint. The
+trainer holds one `LoopState` and replaces it once a round. No torch here.
+
+A checkpoint of step k holds the profile C_k and the interface Omega_k that round k was shown. The
+environment service makes Omega_{k+1} of the two, so a resumed run goes on with the same interface.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from seal.coevolution.interface import INITIAL, Interface
+from seal.coevolution.labels import Label
+from seal.coevolution.profile import (
+    EMPTY,
+    FailureProfile,
+    LabeledTrajectory,
+    ProfileHistory,
+    profile_of,
+)
+from seal.coevolution.utilities import UtilityConfig, next_utilities
+from seal.coevolution.weights import UTILITIES, WeightConfig
+
+FILE = "seal_state.json"
+"""Name of the file in a checkpoint's folder."""
+
+
+class StateError(Exception):
+    """A checkpoint's loop state is missing or cannot be read; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best validation so far."""
+
+    metric: str
+    """Which metric of the trainer's."""
+    score: float
+    """Its value."""
+    step: int
+    """After which step."""
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """The loop after a round."""
+
+    step: int = 0
+    """The round; 0 before the first."""
+    history: ProfileHistory = field(default_factory=ProfileHistory)
+    """Profiles of the rounds in the window, and the total."""
+    profile: FailureProfile = EMPTY
+    """C_t: what the next interface is made of. Differs from the window only where it is frozen."""
+    shown: Interface = INITIAL
+    """Omega_t: the interface that round t was shown."""
+    utilities: Mapping[Label, float] = field(default_factory=lambda: dict(UTILITIES))
+    """Diagnostic utilities of the next round's weights."""
+    best: Best | None = None
+    """The best validation so far, None before the first."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return {
+            "step": self.step,
+            "history": self.history.to_json(),
+            "profile": self.profile.to_json(),
+            "shown": self.shown.to_json(),
+            "utilities": {label.value: value for label, value in self.utilities.items()},
+            "best": None if self.best is None else vars(self.best),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "LoopState":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: A field is missing or of the wrong kind.
+        """
+        try:
+            best = data["best"]
+            return cls(
+                step=int(data["step"]),
+                history=ProfileHistory.from_json(data["history"]),
+                profile=FailureProfile.from_json(data["profile"]),
+                shown=Interface.from_json(data["shown"]),
+                utilities={Label(name): float(v) for name, v in data["utilities"].items()},
+                best=None if best is None else Best(**best),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How a round changes the state."""
+
+    weights: WeightConfig
+    """Base utilities, bounds, cascade share."""
+    utilities: UtilityConfig
+    """Whether the utilities move."""
+    window_rounds: int = 1
+    """Rounds that C_t looks back on."""
+    frozen_after: int | None = None
+    """Round after which C_t and the utilities stay as they are (an ablation); None: never."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.window_rounds < 1:
+            raise ValueError(f"window_rounds must be at least 1, got {self.window_rounds}")
+        if self.frozen_after is not None and self.frozen_after < 1:
+            raise ValueError(f"frozen_after must be at least 1 or null, got {self.frozen_after}")
+
+
+def after_round(
+    state: LoopState,
+    step: int,
+    trajectories: Sequence[LabeledTrajectory],
+    shown: Interface,
+    config: LoopConfig,
+) -> LoopState:
+    """The state with one more round's labels in it (paper Algorithm 1, line 4).
+
+    Args:
+        state: After the round before.
+        step: The round t.
+        trajectories: Those that were trained on, without padding.
+        shown: Omega_t; the service makes Omega_{t+1} of it and the new profile C_t.
+        config: How a round changes the state.
+    """
+    round_profile = profile_of(step, trajectories, config.weights.cascade_share)
+    history = state.history.after(round_profile, config.window_rounds)
+    if config.frozen_after is not None and step > config.frozen_after:
+        frozen = replace(state.profile, version=step)
+        return replace(state, step=step, history=history, profile=frozen, shown=shown)
+    return replace(
+        state,
+        step=step,
+        history=history,
+        shown=shown,
+        profile=replace(history.window, version=step),
+        utilities=next_utilities(
+            state.utilities,
+            config.weights.utilities,
+            history.window,
+            config.utilities,
+            config.weights.w_min,
+            config.weights.w_max,
+        ),
+    )
+
+
+def with_score(state: LoopState, metric: str, score: float, step: int) -> LoopState:
+    """The state after the validation that follows a step."""
+    best = state.best
+    if best is not None and best.metric == metric and best.score >= score:
+        return state
+    return replace(state, best=Best(metric, score, step))
+
+
+def save(state: LoopState, folder: Path) -> None:
+    """Write the state into a checkpoint's folder: all of it or nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{FILE}.unfinished"
+    with unfinished.open("w", encoding="utf-8") as file:
+        json.dump(state.to_json(), file)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(folder / FILE)
+
+
+def load(folder: Path) -> LoopState:
+    """Read the state from a checkpoint's folder.
+
+    Raises:
+        StateError: There is none, or it cannot be read.
+    """
+    path = folder / FILE
+    try:
+        return LoopState.from_json(json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        raise StateError(
+            f"{folder} has no {FILE}: it was not saved by this trainer. Name another checkpoint "
+            "with trainer.resume_from_path, or start anew with trainer.resume_mode=disable"
+        ) from None
+    except ValueError as error:
+        raise StateError(f"{path} cannot be read ({error}); resume from another one") from error

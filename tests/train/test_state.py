@@ -1,0 +1,93 @@
+"""What the loop carries over: a round's step, and a file that survives anything."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seal.coevolution.interface import INITIAL
+from seal.coevolution.labels import Label
+from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
+from seal.coevolution.utilities import UtilityConfig
+from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.train import state
+from seal.train.state import Best, LoopConfig, LoopState, StateError, after_round, with_score
+
+SHOWN = replace(INITIAL, version=4, schema_cues=True, guidelines=(Label.MISSING_TOOL_CALL,))
+
+
+def failed(label: Label, times: int = 8) -> list[LabeledTrajectory]:
+    return [LabeledTrajectory((LabeledTurn(label),), 0.0, "base")] * times
+
+
+def rounds(config: LoopConfig, count: int) -> LoopState:
+    labels = (Label.MISSING_TOOL_CALL, Label.STATE_MISMATCH, Label.ARGUMENT_MISMATCH)
+    made = LoopState()
+    for step in range(1, count + 1):
+        made = after_round(made, step, failed(labels[step % 3]), SHOWN, config)
+    return made
+
+
+def config(**settings: object) -> LoopConfig:
+    dynamic = UtilityConfig(dynamic=True)
+    return LoopConfig(WeightConfig(), dynamic, **settings)  # type: ignore[arg-type]
+
+
+def test_c_t_looks_back_on_its_window_and_carries_the_rounds_number() -> None:
+    made = rounds(config(window_rounds=2), 3)
+    assert made.profile.version == made.step == 3
+    assert made.profile.by_label.keys() == {Label.ARGUMENT_MISMATCH, Label.MISSING_TOOL_CALL}
+    assert made.history.total.by_label[Label.STATE_MISMATCH].turns == 8
+    assert made.shown == SHOWN
+    assert made.utilities[Label.MISSING_TOOL_CALL] > UTILITIES[Label.MISSING_TOOL_CALL]
+
+
+def test_a_frozen_profile_stays_and_its_version_does_not() -> None:
+    frozen = rounds(config(frozen_after=1), 3)
+    first = rounds(config(), 1)
+    assert frozen.profile == replace(first.profile, version=3)
+    assert frozen.utilities == first.utilities
+    assert frozen.history.total.by_label.keys() == rounds(config(), 3).history.total.by_label.keys()
+
+
+def test_a_state_survives_the_disk(tmp_path: Path) -> None:
+    made = replace(rounds(config(window_rounds=2), 5), best=Best("m", 0.25, 4))
+    state.save(made, tmp_path / "global_step_5")
+    assert state.load(tmp_path / "global_step_5") == made
+    # Going on from it is going on.
+    step = failed(Label.RESPONSE_MISMATCH)
+    again = state.load(tmp_path / "global_step_5")
+    later = (after_round(one, 6, step, SHOWN, config(window_rounds=2)) for one in (made, again))
+    assert len({json.dumps(one.to_json()) for one in later}) == 1
+
+
+def test_a_save_that_is_cut_off_leaves_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = rounds(config(), 1)
+    state.save(made, tmp_path)
+
+    def full_disk(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(state.os, "fsync", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        state.save(rounds(config(), 2), tmp_path)
+    assert state.load(tmp_path) == made
+
+
+def test_a_checkpoint_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="not saved by this trainer"):
+        state.load(tmp_path)
+    for broken in ("", "{", "[]", '{"step": 1}', json.dumps({**LoopState().to_json(), "best": 3})):
+        (tmp_path / state.FILE).write_text(broken)
+        with pytest.raises(StateError, match="cannot be read"):
+            state.load(tmp_path)
+
+
+def test_the_first_of_equal_scores_is_the_best() -> None:
+    made = LoopState()
+    for step, score in ((0, 0.25), (10, 0.5), (20, 0.5), (30, 0.375)):
+        made = with_score(made, "m", score, step)
+    assert made.best == Best("m", 0.5, 10)
