@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import Label
+from seal.coevolution.labels import Label, label_from_config
 from seal.coevolution.profile import (
     EMPTY,
     FailureProfile,
@@ -114,6 +116,25 @@ class LoopConfig:
             raise ValueError(f"window_rounds must be at least 1, got {self.window_rounds}")
         if self.frozen_after is not None and self.frozen_after < 1:
             raise ValueError(f"frozen_after must be at least 1 or null, got {self.frozen_after}")
+
+
+def loop_config(settings: DictConfig) -> LoopConfig:
+    """Read `seal` of a recipe; label names of the published recipe are accepted."""
+    weights = settings.weights
+    return LoopConfig(
+        weights=WeightConfig(
+            utilities={label_from_config(name): rho for name, rho in weights.utilities.items()},
+            w_min=weights.w_min,
+            w_max=weights.w_max,
+            scope=weights.scope,
+            applies_to=weights.applies_to,
+            normalize=weights.normalize,
+            cascade_share=settings.cascade_share,
+        ),
+        utilities=UtilityConfig(**weights.dynamic),
+        window_rounds=settings.profile.window_rounds,
+        frozen_after=settings.profile.frozen_after,
+    )
 
 
 def after_round(

@@ -24,9 +24,7 @@ from seal.access_token import read_token
 from seal.addresses import url_list
 from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface, InterfaceConfig, difference
-from seal.coevolution.labels import label_from_config
-from seal.coevolution.utilities import UtilityConfig
-from seal.coevolution.weights import WeightConfig, applies, batch_weights
+from seal.coevolution.weights import applies, batch_weights
 from seal.loop_log import LoopLog
 from seal.train.round import (
     RolloutRecord,
@@ -36,7 +34,7 @@ from seal.train.round import (
     token_weights,
 )
 from seal.train.state import FILE as STATE_FILE
-from seal.train.state import LoopConfig, LoopState, after_round, load, save, with_score
+from seal.train.state import LoopState, after_round, load, loop_config, save, with_score
 from seal.wire import InterfaceReply
 
 TRAINER_MODE = "seal"
@@ -49,25 +47,6 @@ class StartGateError(Exception):
 
 class MissingMetricError(Exception):
     """A validation did not give the metric that the best checkpoint is chosen by."""
-
-
-def loop_config(settings: DictConfig) -> LoopConfig:
-    """Read `seal` of a recipe; label names of the published recipe are accepted."""
-    weights = settings.weights
-    return LoopConfig(
-        weights=WeightConfig(
-            utilities={label_from_config(name): rho for name, rho in weights.utilities.items()},
-            w_min=weights.w_min,
-            w_max=weights.w_max,
-            scope=weights.scope,
-            applies_to=weights.applies_to,
-            normalize=weights.normalize,
-            cascade_share=settings.cascade_share,
-        ),
-        utilities=UtilityConfig(**weights.dynamic),
-        window_rounds=settings.profile.window_rounds,
-        frozen_after=settings.profile.frozen_after,
-    )
 
 
 @register_trainer(TRAINER_MODE)

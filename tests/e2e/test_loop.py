@@ -2,15 +2,22 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from seal.coevolution.interface import INITIAL, InterfaceConfig, evolve
+from seal.coevolution.weights import batch_weights
+from seal.launch.recipe import load_recipe
+from seal.train.round import RolloutRecord
+from seal.train.state import LoopState, after_round, loop_config
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 3
@@ -54,7 +61,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def launch(name: str, *overrides: str) -> Run:
+def launch(name: str, *overrides: str, steps: int = STEPS) -> Run:
     policy = "experiments/e2e_policy"
     port = free_port()
     command = [
@@ -65,8 +72,7 @@ def launch(name: str, *overrides: str) -> Run:
         "--",
         f"trainer.experiment_name={name}",
         f"env_service.env_url=http://127.0.0.1:{port}",
-        f"trainer.total_training_steps={STEPS}",
-        "trainer.save_freq=-1",
+        f"trainer.total_training_steps={steps}",
         f"actor_rollout_ref.model.path={policy}",
         f"launcher.build_policy='scripts/make_tiny_policy.py --out {policy} --dialogues 12'",
         # A policy of a few seconds' warm-up: it has to move, not to be good.
@@ -83,7 +89,13 @@ def launch(name: str, *overrides: str) -> Run:
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    finished = launch("e2e", f"trainer.test_freq={STEPS}", "data.val_max_samples=48")
+    finished = launch(
+        "e2e",
+        f"trainer.test_freq={STEPS}",
+        "data.val_max_samples=48",
+        "trainer.save_freq=1",
+        "trainer.max_actor_ckpt_to_keep=null",
+    )
     assert finished.code == 0, finished.output
     return finished
 
@@ -125,6 +137,7 @@ def test_the_weights_reach_the_rollout_engine(run: Run) -> None:
 def test_without_loading_them_the_correlation_falls() -> None:
     stale = launch(
         "e2e_stale",
+        "trainer.save_freq=-1",
         "trainer.val_before_train=False",
         "trainer.test_freq=-1",
         "actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls="
@@ -134,6 +147,70 @@ def test_without_loading_them_the_correlation_falls() -> None:
     first, *later = stale.correlations()
     assert first > 0.99
     assert min(later) < 0.99
+
+
+@pytest.fixture(scope="module")
+def resumed(run: Run) -> Run:
+    """The run as it was when round 2 had ended and its checkpoint had not: killed, and resumed."""
+    folder = ROOT / "experiments" / "e2e_resumed"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(run.folder / "loop", folder / "loop")
+    checkpoints = folder / "checkpoints"
+    shutil.copytree(run.folder / "checkpoints/global_step_1", checkpoints / "global_step_1")
+    (checkpoints / "latest_checkpointed_iteration.txt").write_text("1")
+    finished = launch(
+        "e2e_resumed",
+        "trainer.resume_mode=auto",
+        "trainer.val_before_train=False",
+        "trainer.test_freq=-1",
+        "trainer.save_freq=-1",
+        steps=2,
+    )
+    assert finished.code == 0, finished.output
+    return finished
+
+
+def test_a_killed_run_goes_on_where_its_checkpoint_was(run: Run, resumed: Run) -> None:
+    whole, (first, second) = run.rounds(), resumed.rounds()
+    assert [line["step"] for line in (first, second)] == [1, 2]
+    assert first == whole[0]
+    # The same interface, evolved anew by a service that had never heard of the run.
+    assert second["interface_shown"] == whole[1]["interface_shown"]
+    assert second["interface_versions"] == [1]
+    # The same data, in the same order.
+    assert second["task_ids"] == whole[1]["task_ids"] != whole[0]["task_ids"]
+    logged = read_lines(resumed.folder / "loop" / "rollouts.jsonl")
+    assert [line["step"] for line in logged] == [1] * 64 + [2] * 64
+
+
+@pytest.mark.parametrize("name", ["run", "resumed"])
+def test_profile_interface_and_weights_follow_from_the_rollouts(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """All rounds computed anew from the labels in the log, resumed or not."""
+    finished: Run = request.getfixturevalue(name)
+    recipe = load_recipe(ROOT / "exp/quickstart.yaml", [])
+    config = loop_config(recipe.seal)
+    state, shown = LoopState(utilities=config.weights.utilities), INITIAL
+    logged = read_lines(finished.folder / "loop" / "rollouts.jsonl")
+    for line in finished.rounds():
+        records = [
+            RolloutRecord.from_json({f.name: one[f.name] for f in fields(RolloutRecord)})
+            for one in logged
+            if one["step"] == line["step"]
+        ]
+        labeled = [record.labeled() for record in records]
+        weights = batch_weights(
+            [one.turns for one in labeled], ["?"] * len(labeled), state.utilities, config.weights
+        )
+        written = [one["weights"] for one in logged if one["step"] == line["step"]]
+        assert [list(by_turn) for by_turn in weights] == written
+        assert line["interface_shown"]["content_hash"] == shown.content_hash()
+        state = after_round(state, line["step"], labeled, shown, config)
+        shown = evolve(shown, state.profile, InterfaceConfig(**recipe.seal.interface))
+        assert line["profile"] == state.profile.to_json()
+        assert line["total"] == state.history.total.to_json()
+        assert line["interface"]["interface"] == shown.to_json()
 
 
 def test_evaluation_sees_the_untouched_benchmark(run: Run) -> None:

@@ -3,7 +3,7 @@
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import (
@@ -28,7 +28,7 @@ from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord
 from seal.coevolution.diagnosis import diagnose
 from seal.coevolution.labels import EXCLUDED, FAILURES, Label
-from seal.formats import render_calls
+from seal.formats import ToolCall, render_calls
 from seal.wire import EvaluateReply, TurnDiagnosis
 
 LOG = logging.getLogger(__name__)
@@ -170,6 +170,48 @@ def test_a_failure_of_its_own_is_no_cascade_whatever_went_before() -> None:
                         assert both.label in second.labels and not both.cascade, (first, second)
                         seen[second.construction] += 1
     assert seen.keys() == stateless and min(seen.values()) > 20
+
+
+def labels_with(task_id: str, changed: Mapping[int, Sequence[ToolCall]]) -> list[TurnDiagnosis]:
+    """Labels of a reference with other calls in some turns."""
+    task = load_tasks()[task_id]
+    program = {**dict(enumerate(reference_calls(task))), **changed}
+    return diagnosed(task, [[StepRecord(tuple(calls), ())] for calls in program.values()])
+
+
+def test_an_error_that_the_turn_would_have_had_anyway_is_its_own() -> None:
+    task_id = "multi_turn_base_0"
+    first, _, _, last = reference_calls(load_tasks()[task_id])
+    assert first[-1].name == "mv" and last[2] == ToolCall("cd", {"folder": "temp"})
+    wrong = [*last[:2], ToolCall("cd", {"folder": "nowhere"}), last[3]]
+    after = labels_with(task_id, {0: first[:-1]})[3]
+    assert (after.label, after.cascade) == (Label.RECOVERY_FAILURE, True)
+    both = labels_with(task_id, {0: first[:-1], 3: wrong})[3]
+    assert (both.label, both.cascade) == (Label.RECOVERY_FAILURE, False)
+
+
+def test_a_broken_call_is_its_own_turn_s_doing_whatever_the_state() -> None:
+    """The spurious message shifts the ids of all later ones, so that results differ."""
+    task_id = "multi_turn_miss_func_97"
+    turns = reference_calls(load_tasks()[task_id])
+    (send,) = turns[5]
+    ill_typed = ToolCall(send.name, {**send.arguments, "message": 17})
+    assert not turns[3] and send.name == "send_message"
+    assert labels_with(task_id, {3: [send]})[5].cascade
+    both = labels_with(task_id, {3: [send], 5: [ill_typed]})[5]
+    assert (both.label, both.cascade) == (Label.ARGUMENT_MISMATCH, False)
+
+
+def test_a_spurious_call_may_change_what_no_check_looks_at() -> None:
+    """The current folder is no public attribute."""
+    task_id = "multi_turn_miss_func_6"
+    turns = reference_calls(load_tasks()[task_id])
+    assert not turns[0] and turns[1][0] == ToolCall("cd", {"folder": "communal"})
+    labels = labels_with(task_id, {0: [ToolCall("cd", {"folder": "shared"})]})
+    assert [(turn.label, turn.cascade) for turn in labels[:2]] == [
+        (Label.SPURIOUS_TOOL_CALL, False),
+        (Label.RECOVERY_FAILURE, True),
+    ]
 
 
 # ---- any program at all ------------------------------------------------------------------

@@ -18,8 +18,8 @@ from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.loop_log import ROLLOUTS, LineReader, LoopLog
 from seal.train import state
 from seal.train.round import RolloutRecord
-from seal.train.state import LoopConfig, LoopState, StateError
-from seal.train.trainer import MissingMetricError, SealTrainer, StartGateError, loop_config
+from seal.train.state import LoopConfig, LoopState, StateError, loop_config
+from seal.train.trainer import MissingMetricError, SealTrainer, StartGateError
 from seal.wire import TurnDiagnosis
 
 KEYS = ["a_0_0", "a_1_0", "b_0_0"]

@@ -143,6 +143,9 @@ def test_a_broken_schema_counts_even_where_the_tool_took_it() -> None:
     took = replace(WRONG_ARGUMENTS, error=None)
     assert label_of(replace(WRONG_STATE, calls=(took,))) == Label.ARGUMENT_MISMATCH
     assert label_of(replace(PASSED, calls=(took,))) == Label.PASS
+    again = replace(WRONG_STATE, calls=(WRONG_ARGUMENTS, later(took, "ls")))
+    assert diagnose(again).label == Label.ARGUMENT_MISMATCH
+    assert diagnose(again).step == 0  # the second call is no repair of the first
 
 
 def test_an_error_is_recovered_from_when_the_same_tool_runs_later() -> None:
