@@ -36,7 +36,7 @@ ROOMS = (
     ),
     Room(
         ("seal/access_token.py", "seal/addresses.py", "seal/client.py", "seal/episode.py"),
-        (*METHOD, *DIALOGUE, "httpx", "tenacity"),
+        (*METHOD, *DIALOGUE, "httpx", "httpx_aiohttp", "tenacity"),
     ),
     Room(
         ("seal/launch", "launcher.py"),

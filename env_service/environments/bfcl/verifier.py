@@ -97,9 +97,13 @@ class _Blame:
     """What is wrong after a turn, by whose doing."""
 
     own_differences: frozenset[str]
+    """Attributes that differ, as Class.attribute."""
     carried_differences: frozenset[str]
+    """Attributes that differ because of earlier turns."""
     own_missing: int
+    """Results of the reference that the assistant has not seen."""
     carried_missing: int
+    """Such results, because of earlier turns."""
 
 
 @dataclass(frozen=True)
