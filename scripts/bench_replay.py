@@ -94,7 +94,12 @@ class Replay:
     async def _hold(self, instance_id: str, script: Script) -> Any:
         with self._timed("create"):
             await self._client.create(
-                instance_id, script.task_id, mode="eval", run_id="bench", tool_format="hermes"
+                instance_id,
+                script.task_id,
+                mode="eval",
+                run_id="bench",
+                interface_version=None,
+                tool_format="hermes",
             )
         return await self._say(instance_id, 0, script.messages[0])
 

@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class WholeGroupReplayBuffer(ReplayBuffer):
-    """verl's buffer; `sampler_kwargs.max_failed_share` bounds the share of dropped groups."""
+    """verl's buffer; `sampler_kwargs.max_failed_share` bounds the share of dropped groups.
+
+    The recipes fill it from `trainer.env_failure.max_share`.
+    """
 
     def sample(
         self, global_steps: int, partition_id: str, batch_size: int
@@ -35,13 +38,15 @@ class WholeGroupReplayBuffer(ReplayBuffer):
         lost_keys = [key for key in batch.keys if key.split("_")[0] in failed]
         if lost_keys:
             tq.kv_clear(keys=lost_keys, partition_id=partition_id)
-        allowed = 0.0 if partition_id == "val" else self.sampler_kwargs["max_failed_share"]
+        share = self.sampler_kwargs["max_failed_share"]
+        allowed, rule = share, f"at most a share of {share} may be (trainer.env_failure.max_share)"
+        if partition_id == "val":
+            allowed, rule = 0.0, "a validation may lose none"
         if len(failed) > allowed * batch_size:
             raise EnvironmentFault(
                 f"{len(failed)} of {batch_size} groups of step {global_steps} ({partition_id}) "
-                f"lost rollouts; at most a share of {allowed} may be dropped "
-                "(trainer.v1.sampler.sampler_kwargs.max_failed_share). The rollouts' own errors "
-                "stand above in this log; check that the environment service is up"
+                f"lost rollouts; {rule}. The rollouts' own errors stand above in this log; check "
+                "that the environment service is up"
             )
         kept = [
             (key, tag)

@@ -5,7 +5,7 @@ from serving import Service, serve
 
 from env_service.environments.base import SelfCheckFailed
 from seal.formats import FORMATS, ToolCall, render_calls
-from seal.wire import CONVERSATION_COMPLETED
+from seal.wire import CONVERSATION_COMPLETED, PROTOCOL_VERSION
 
 LAMP_ON = render_calls([ToolCall("switch_lamp", {"on": True})], "hermes")
 ADD_3 = render_calls([ToolCall("add", {"amount": 3})], "hermes")
@@ -23,7 +23,7 @@ def test_health_names_protocol_and_environments(toy: Service) -> None:
         200,
         {
             "success": True,
-            "data": {"status": "ok", "protocol_version": 1, "environments": ["toy"]},
+            "data": {"status": "ok", "protocol_version": PROTOCOL_VERSION, "environments": ["toy"]},
         },
     )
 

@@ -135,7 +135,9 @@ class Policy:
         self.sampling_params.append(sampling_params)
         said = self._words.decode(prompt_ids).split().count("<assistant>") - 1
         instance = f"instance{len(self._world.asked('/create'))}"
-        ids = self._words.encode([ANSWERS[said], instance, "<end>"])[: sampling_params["max_tokens"]]
+        ids = self._words.encode([ANSWERS[said], instance, "<end>"])[
+            : sampling_params["max_tokens"]
+        ]
         logprobs = [-0.5] * len(ids)
         return TokenOutput(token_ids=ids, log_probs=logprobs, extra_fields={"global_steps": said})
 

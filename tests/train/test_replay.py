@@ -1,14 +1,18 @@
 """Whole groups or none: verl's buffer is replaced below ours, TransferQueue is not needed."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import transfer_queue as tq
+from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from seal.client import EnvironmentFault
 from seal.train.replay import WholeGroupReplayBuffer
+
+RECIPE = Path(__file__).resolve().parents[2] / "exp/SEAL.yaml"
 
 
 @pytest.fixture
@@ -44,19 +48,53 @@ def test_what_is_left_of_a_failed_group_is_dropped(
     assert cleared == ["b_0_0"]
 
 
+def test_a_group_that_lost_all_its_rollouts_is_counted_although_nothing_is_left_of_it(
+    monkeypatch: pytest.MonkeyPatch, cleared: list[str]
+) -> None:
+    keys = ["a_0_0", "a_1_0", "c_0_0", "c_1_0", "d_0_0", "d_1_0"]
+    buffer = buffer_with(monkeypatch, keys, {"b"}, max_failed_share=0.25)
+    batch, metrics = buffer.sample(global_steps=3, partition_id="train", batch_size=4)
+    assert batch.keys == keys
+    assert (metrics["seal/dropped_groups"], cleared) == (1, [])
+
+
+def test_a_group_is_found_by_its_whole_id(
+    monkeypatch: pytest.MonkeyPatch, cleared: list[str]
+) -> None:
+    """Keys are uid_session_index: b is not b2, and session 1 of a is not group 1."""
+    keys = ["a_1_0", "b2_0_0", "b_0_0"]
+    buffer = buffer_with(monkeypatch, keys, {"b", "1"}, max_failed_share=1.0)
+    batch, _ = buffer.sample(global_steps=3, partition_id="train", batch_size=4)
+    assert (batch.keys, cleared) == (["a_1_0", "b2_0_0"], ["b_0_0"])
+
+
 def test_too_many_failed_groups_end_the_run(
     monkeypatch: pytest.MonkeyPatch, cleared: list[str]
 ) -> None:
+    # Two of four is the share that is allowed; three are too many.
     buffer = buffer_with(monkeypatch, ["a_0_0"], {"b", "c"}, max_failed_share=0.5)
-    with pytest.raises(EnvironmentFault, match="2 of 3 groups of step 3"):
-        buffer.sample(global_steps=3, partition_id="train", batch_size=3)
+    _, metrics = buffer.sample(global_steps=3, partition_id="train", batch_size=4)
+    assert metrics["seal/dropped_groups"] == 2
+    buffer = buffer_with(monkeypatch, ["a_0_0"], {"b", "c", "d"}, max_failed_share=0.5)
+    with pytest.raises(
+        EnvironmentFault,
+        match=r"3 of 4 groups of step 3 \(train\) lost rollouts; at most a share of 0.5 may be "
+        r"\(trainer.env_failure.max_share\)",
+    ):
+        buffer.sample(global_steps=3, partition_id="train", batch_size=4)
+
+
+def test_the_share_that_the_message_names_is_the_recipe_s() -> None:
+    recipe = OmegaConf.load(RECIPE)
+    recipe.trainer.env_failure.max_share = 0.125
+    assert recipe.trainer.v1.sampler.sampler_kwargs == {"max_failed_share": 0.125}
 
 
 def test_a_validation_that_lost_a_rollout_is_no_validation(
     monkeypatch: pytest.MonkeyPatch, cleared: list[str]
 ) -> None:
     buffer = buffer_with(monkeypatch, ["a_0_0"], {"b"}, max_failed_share=1.0)
-    with pytest.raises(EnvironmentFault):
+    with pytest.raises(EnvironmentFault, match="1 of 100 groups .*a validation may lose none"):
         buffer.sample(global_steps=0, partition_id="val", batch_size=100)
 
 
