@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """What the method costs beside GRPO: diagnosis, interface, profile, weights; its share of a step.
 
-Run with either Python of the project:
-
     .venv-bfcl/bin/python scripts/bench_loop.py [--quick] [--json FILE]
 
 The service's half (diagnosis of BFCL episodes, opening them, evolving the interface) runs in a
 process of the service's environment, the trainer's half (weights, profile) in one of the trainer's.
-Every figure is the median of repeats on one thread. A step is counted as if all of it were done
-one after another, so the sum is an upper bound: diagnosis and interface are in truth spread over
-the service's processes while the policy still generates. Diagnosis is `evaluate` as a whole, though
-plain GRPO would need its verdict as well.
+Every figure is processor time of one thread, the median of repeats. The sum is held against a step
+as if everything were done one after another, though diagnosis and opening are spread over the
+service's processes while the policy generates. Half of a step's trajectories are taken to fail, by
+skipping the calls of their first turn: nearly every later turn is then replayed a second time.
+Diagnosis is `evaluate` as a whole; the second share leaves out what bfcl-eval's own checker takes
+for the bare verdict, which plain GRPO needs as well.
 
 Not counted: requests, the transport of advantages between verl's processes, the loop log, and the
-longer prompts of an interface that shows more (tokens are the policy's time, not the method's).
+longer prompts of an interface that shows more (tokens are the policy's time).
 """
 
 import argparse
@@ -26,22 +26,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.service_process import ROOT, SERVICE_PYTHON, text_table
 from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, evolve
 from seal.coevolution.labels import FAILURES, Label
+from seal.coevolution.profile import LabeledTrajectory, LabeledTurn, profile_of
 from seal.coevolution.utilities import UtilityConfig
-from seal.coevolution.weights import UTILITIES, Scope, WeightConfig, applies, batch_weights
-from seal.train.round import RolloutRecord, token_weights
-from seal.train.state import LoopConfig, LoopState, after_round
+from seal.coevolution.weights import UTILITIES, WeightConfig, applies, batch_weights
 from seal.wire import TurnDiagnosis
 
-TRAINER_PYTHON = ROOT / ".venv/bin/python"
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = {"service": ROOT / ".venv-bfcl/bin/python", "trainer": ROOT / ".venv/bin/python"}
 
 PROMPTS = 32
 GROUP = 8
@@ -82,43 +82,25 @@ def microseconds(work: Callable[[], object], repeats: int, of: int = 1) -> float
     work()  # first calls fill caches
     took = []
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = time.process_time()
         work()
-        took.append(time.perf_counter() - started)
+        took.append(time.process_time() - started)
     return median(took) / of * 1e6
 
 
-def round_records() -> list[RolloutRecord]:
-    """A made-up round: every label that counts, cascades, turns of calls and observations."""
+def round_labels() -> list[LabeledTrajectory]:
+    """A made-up round: every label that counts, and failures that follow from others."""
     drawn = random.Random(0)
-    length = TOKENS // (TURNS * MESSAGES_PER_TURN)
-    spans = tuple(
-        # The first half of each stretch is generated, the second half observed.
-        (place // MESSAGES_PER_TURN, place * length, place * length + length // 2)
-        for place in range(TURNS * MESSAGES_PER_TURN)
-    )
-    records = []
+    made = []
     for rollout in range(ROLLOUTS):
-        labels = [drawn.choice([Label.PASS, Label.CORRECT_ABSTENTION, *FAILURES])] * TURNS
+        labels = drawn.choices([Label.PASS, Label.CORRECT_ABSTENTION, *FAILURES], k=TURNS)
         turns = tuple(
-            TurnDiagnosis(turn, label.value, "why", 0, cascade=turn > 1 and label in FAILURES)
+            LabeledTurn(label, cascade=turn > 1 and label in FAILURES)
             for turn, label in enumerate(labels)
         )
-        reward = float(not any(label in FAILURES for label in labels))
-        records.append(
-            RolloutRecord(
-                task_id=f"task_{rollout // GROUP}",
-                category=f"category_{rollout // GROUP % 4}",
-                reward=reward,
-                training_reward=reward,
-                turns=turns,
-                interface_version=1,
-                truncated=False,
-                environment_s=0.0,
-                turn_spans=spans,
-            )
-        )
-    return records
+        reward = float(FAILURES[0] not in labels)  # some of each label's trajectories pass
+        made.append(LabeledTrajectory(turns, reward, f"category_{rollout % 4}"))
+    return made
 
 
 # ---- the service's half ----------------------------------------------------------------------
@@ -142,19 +124,21 @@ def measure_service(quick: bool) -> dict[str, float]:
 
 
 def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> dict[str, float]:
-    """Of episodes that follow the reference, or skip the calls of their first turn with any."""
+    """Of episodes that follow the reference, or skip the calls of the first turn with any."""
     from env_service.environments.base import EpisodeOptions
     from env_service.environments.bfcl.episode import BfclEpisode
     from env_service.environments.bfcl.tasks import load_tasks
     from scripts.bench_service import scripts_of
     from seal.coevolution.diagnosis import TurnEvidence, diagnose
 
-    episodes, evidence = [], list[TurnEvidence]()
+    episodes, evidence, official = [], list[TurnEvidence](), list[Callable[[], object]]()
     for script in scripts_of(tasks):
-        messages = list(script.messages)
+        task, messages = load_tasks()[script.task_id], list(script.messages)
+        turns = [list(calls) for calls in task.reference]
         if spoiled:
             messages.remove(next(text for text in messages if text != "Done."))
-        episode = BfclEpisode(load_tasks()[script.task_id], EpisodeOptions())
+            next(calls for calls in turns if calls).clear()
+        episode = BfclEpisode(task, EpisodeOptions())
         for text in messages:
             episode.step({"role": "assistant", "content": text})
         verdict = episode.verify([tuple(steps) for steps in episode._records if steps], False)
@@ -162,15 +146,31 @@ def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> 
             raise BenchmarkFailed(f"{script.task_id}, {name}: accuracy {verdict.accuracy}")
         episodes.append(episode)
         evidence += verdict.evidence
-    count = len(episodes)
+        official.append(partial(_official_verdict, task, turns))
+    per_episode = partial(microseconds, of=len(episodes))
     return {
-        f"diagnosis_{name}": microseconds(
-            lambda: [episode.evaluate() for episode in episodes], repeats, of=count
-        ),
-        f"diagnose_{name}": microseconds(
-            lambda: [diagnose(turn) for turn in evidence], 5 * repeats, of=count
-        ),
+        f"diagnosis_{name}": per_episode(lambda: [one.evaluate() for one in episodes], repeats),
+        f"diagnose_{name}": per_episode(lambda: [diagnose(one) for one in evidence], 5 * repeats),
+        f"official_{name}": per_episode(lambda: [verdict() for verdict in official], repeats),
     }
+
+
+def _official_verdict(task: Any, turns: Sequence[Sequence[str]]) -> None:
+    """bfcl-eval's own checker on the same calls."""
+    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
+
+    entry = {
+        "id": task.task_id,
+        "initial_config": dict(task.initial_config),
+        "involved_classes": list(task.involved_classes),
+    }
+    steps = [[calls] if calls else [] for calls in turns]
+    reference = [list(calls) for calls in task.reference]
+    multi_turn_checker.multi_turn_checker(steps, reference, entry, task.category, "bench")
+    # It would keep every instance for ever, and the next repeat would go on with them.
+    kept = vars(multi_turn_utils)
+    for name in [name for name in kept if name.endswith("_instance")]:
+        del kept[name]
 
 
 def _opening(tasks: Sequence[str], repeats: int) -> dict[str, float]:
@@ -187,23 +187,21 @@ def _opening(tasks: Sequence[str], repeats: int) -> dict[str, float]:
     shown = EpisodeOptions(mode="train", interface=FULL, tools="structured")
     # Each pair is measured side by side, so that a busy machine slows both alike.
     pairs = [
-        tuple(microseconds(lambda o=options: opened(o), 1, of=len(tasks)) for options in both)
-        for both in [(bare, shown)] * repeats
+        [microseconds(partial(opened, options), 1, of=len(tasks)) for options in (bare, shown)]
+        for _ in range(repeats)
     ]
     return {
-        "open_bare": median(pair[0] for pair in pairs),
-        "open_full": median(pair[1] for pair in pairs),
-        "interface": median(pair[1] - pair[0] for pair in pairs),
+        "open_bare": median(without for without, _ in pairs),
+        "open_full": median(full for _, full in pairs),
+        "interface": median(full - without for without, full in pairs),
     }
 
 
 def _evolving(repeats: int) -> float:
-    labeled = [record.labeled() for record in round_records()]
-    config = LoopConfig(WeightConfig(), UtilityConfig())
-    profile = after_round(LoopState(), 1, labeled, INITIAL, config).profile
+    profile = profile_of(1, round_labels())
     if evolve(INITIAL, profile, InterfaceConfig()).active() == ():
         raise BenchmarkFailed("a round of failures evolved nothing")
-    return microseconds(lambda: evolve(FULL, profile, InterfaceConfig()), repeats)
+    return microseconds(partial(evolve, FULL, profile, InterfaceConfig()), repeats)
 
 
 # ---- the trainer's half ----------------------------------------------------------------------
@@ -213,32 +211,62 @@ def measure_trainer(quick: bool) -> dict[str, float]:
     """Weights of a batch in both scopes, and the profile's update, in microseconds of one."""
     import torch
 
+    from seal.train.round import RolloutRecord
+    from seal.train.state import LoopConfig, LoopState, after_round
+
     torch.set_num_threads(1)
     repeats = 10 if quick else 50
-    records = round_records()
+    labeled = round_labels()
+    plain = [_record(index, one) for index, one in enumerate(labeled)]
+    records = [RolloutRecord.from_json(one) for one in plain]
     rows = [torch.full((TOKENS,), (-1.0) ** index) for index in range(ROLLOUTS)]
     nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-    plain = [record.to_json() for record in records]
-    scopes: tuple[Scope, ...] = ("trajectory", "turn")
-    figures = {
-        f"weights_{scope}": microseconds(
-            lambda scope=scope: _weighted(nested, records, WeightConfig(scope=scope)), repeats
-        )
-        for scope in scopes
-    }
     config = LoopConfig(WeightConfig(cascade_share=0.5), UtilityConfig(dynamic=True), 4)
-    state, labeled = LoopState(), [record.labeled() for record in records]
+    state = LoopState()
     for step in range(1, 5):
         state = after_round(state, step, labeled, FULL, config)
-    return figures | {
+    by_trajectory, by_turn = WeightConfig(), WeightConfig(scope="turn")
+    return {
         "records": microseconds(lambda: [RolloutRecord.from_json(one) for one in plain], repeats),
-        "profile": microseconds(lambda: after_round(state, 5, labeled, FULL, config), repeats),
+        "weights_trajectory": microseconds(
+            partial(_weighted, nested, records, by_trajectory), repeats
+        ),
+        "weights_turn": microseconds(partial(_weighted, nested, records, by_turn), repeats),
+        "profile": microseconds(partial(after_round, state, 5, labeled, FULL, config), repeats),
     }
 
 
-def _weighted(nested: Any, records: Sequence[RolloutRecord], config: WeightConfig) -> Any:
-    """A batch's advantages, weighted as the trainer does it; importing verl would take longer."""
+def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
+    """A rollout's record as it travels; its turns are stretches, half generated, half observed."""
+    from seal.train.round import RolloutRecord
+
+    length = TOKENS // (TURNS * MESSAGES_PER_TURN)
+    spans = [
+        (place // MESSAGES_PER_TURN, place * length, place * length + length // 2)
+        for place in range(TURNS * MESSAGES_PER_TURN)
+    ]
+    turns = [
+        TurnDiagnosis(index, turn.label.value, "why", None, turn.cascade)
+        for index, turn in enumerate(one.turns)
+    ]
+    return RolloutRecord(
+        task_id=f"task_{rollout // GROUP}",
+        category=one.category,
+        reward=one.reward,
+        training_reward=one.reward,
+        turns=tuple(turns),
+        interface_version=1,
+        truncated=False,
+        environment_s=0.0,
+        turn_spans=tuple(spans),
+    ).to_json()
+
+
+def _weighted(nested: Any, records: Sequence[Any], config: WeightConfig) -> Any:
+    """A batch's advantages, weighted as the trainer does it, whose module needs verl."""
     import torch
+
+    from seal.train.round import token_weights
 
     weights = batch_weights(
         [record.labeled().turns for record in records],
@@ -261,13 +289,13 @@ def _weighted(nested: Any, records: Sequence[RolloutRecord], config: WeightConfi
 # ---- both ------------------------------------------------------------------------------------
 
 
-def measured(part: str, python: Path, quick: bool) -> dict[str, float]:
+def measured(part: str, quick: bool) -> dict[str, float]:
     """The figures of one half, from a process of its environment."""
-    command = [str(python), __file__, f"--part={part}", *(["--quick"] if quick else [])]
+    command = [str(PYTHONS[part]), __file__, f"--part={part}", *(["--quick"] if quick else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     except FileNotFoundError:
-        raise BenchmarkFailed(f"{python} is missing; run install.sh") from None
+        raise BenchmarkFailed(f"{PYTHONS[part]} is missing; run install.sh") from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()[-6:]
         raise BenchmarkFailed("\n".join([f"the {part}'s half failed:", *said]))
@@ -276,58 +304,51 @@ def measured(part: str, python: Path, quick: bool) -> dict[str, float]:
 
 
 def table_rows(of: Mapping[str, float]) -> list[Row]:
-    """The lines of the table; of two ways to do a thing, the dearer one is summed."""
-    failing_is_dearer = of["diagnosis_failing"] >= of["diagnosis_passing"]
-    turn_is_dearer = of["weights_turn"] >= of["weights_trajectory"]
+    """The lines of the table; a step has the published recipe's."""
+    half = ROLLOUTS // 2
     return [
-        Row(
-            "diagnosis of a failing trajectory",
-            of["diagnosis_failing"],
-            ROLLOUTS * failing_is_dearer,
-        ),
+        Row("diagnosis, failing trajectory", of["diagnosis_failing"], half),
         Row("  its labels alone", of["diagnose_failing"]),
-        Row(
-            "diagnosis of a passing trajectory",
-            of["diagnosis_passing"],
-            ROLLOUTS * (not failing_is_dearer),
-        ),
+        Row("  bfcl-eval's bare verdict", of["official_failing"]),
+        Row("diagnosis, passing trajectory", of["diagnosis_passing"], half),
         Row("  its labels alone", of["diagnose_passing"]),
+        Row("  bfcl-eval's bare verdict", of["official_passing"]),
         Row("opening without interface", of["open_bare"]),
         Row("opening with all of it", of["open_full"]),
         Row("  the interface's part", of["interface"], ROLLOUTS),
         Row("reading a batch's records", of["records"], 1),
-        Row("weighting a batch, per trajectory", of["weights_trajectory"], 1 - turn_is_dearer),
-        Row("weighting a batch, per turn", of["weights_turn"], int(turn_is_dearer)),
+        Row("weighting a batch, scope trajectory", of["weights_trajectory"], 1),
+        Row("weighting a batch, scope turn", of["weights_turn"]),
         Row("profile and utilities of a round", of["profile"], 1),
         Row("evolving the interface", of["evolve"], 1),
     ]
 
 
-def report(rows: Sequence[Row], step_seconds: float) -> str:
-    """The table, and the share of a step."""
-    total_ms = sum(row.step_ms for row in rows)
+def step_totals(rows: Sequence[Row], of: Mapping[str, float]) -> dict[str, float]:
+    """Milliseconds of a step: all of it, and without what plain GRPO needs as well."""
+    total = sum(row.step_ms for row in rows)
+    verdicts = (of["official_failing"] + of["official_passing"]) * (ROLLOUTS // 2) / 1000
+    return {"all of it": total, "without bfcl-eval's bare verdicts": total - verdicts}
+
+
+def report(rows: Sequence[Row], totals: Mapping[str, float], step_seconds: float) -> str:
+    """The table, and the shares of a step."""
+    # Imported here since the trainer's environment has another package of the name `scripts`.
+    from scripts.service_process import text_table
+
     cells = [
-        [
-            row.name,
-            f"{row.microseconds:.1f}",
-            row.per_step or "",
-            f"{row.step_ms:.2f}" if row.per_step else "",
-        ]
+        [row.name, f"{row.microseconds:.1f}", row.per_step or "", f"{row.step_ms:.2f}"]
         for row in rows
     ]
-    head = ["what", "us", "a step", "ms a step"]
-    table = text_table(head, [*cells, ["sum", "", "", f"{total_ms:.2f}"]])
-    percent = share_percent(rows, step_seconds)
-    verdict = "under" if percent < GOAL_PERCENT else "NOT UNDER"
-    return (
-        f"{table}\n\n{PROMPTS} prompts x {GROUP} rollouts of {TOKENS} tokens: {percent:.3f} % of a "
-        f"step of {step_seconds:g} s, {verdict} {GOAL_PERCENT:g} %"
-    )
-
-
-def share_percent(rows: Sequence[Row], step_seconds: float) -> float:
-    """Share of a training step in percent."""
-    return sum(row.step_ms for row in rows) / (step_seconds * 1000) * 100
+    table = text_table(["what", "us", "times a step", "ms a step"], cells)
+    lines = [
+        f"{PROMPTS} prompts x {GROUP} rollouts of {TOKENS} tokens, a step of {step_seconds:g} s:"
+    ]
+    for name, total_ms in totals.items():
+        percent = total_ms / step_seconds / 10
+        verdict = "under" if percent < GOAL_PERCENT else "NOT UNDER"
+        lines.append(f"  {name}: {total_ms:.0f} ms, {percent:.2f} %, {verdict} {GOAL_PERCENT:g} %")
+    return "\n".join([table, "", *lines])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -344,10 +365,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "quick": args.quick,
     }
     try:
-        figures = {
-            **measured("service", SERVICE_PYTHON, args.quick),
-            **measured("trainer", TRAINER_PYTHON, args.quick),
-        }
+        figures = {**measured("service", args.quick), **measured("trainer", args.quick)}
     except BenchmarkFailed as error:
         print(f"bench_loop: {error}", file=sys.stderr)
         return 1
@@ -356,14 +374,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     rows = table_rows(figures)
     print(f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n")
-    print(report(rows, args.step_seconds))
+    totals = step_totals(rows, figures)
+    print(report(rows, totals, args.step_seconds))
     if args.json:
         content = {
             **about,
             "figures_us": figures,
             "rows": [{**dataclasses.asdict(row), "step_ms": row.step_ms} for row in rows],
             "step_seconds": args.step_seconds,
-            "share_percent": share_percent(rows, args.step_seconds),
+            "step_ms": totals,
+            "share_percent": {name: ms / args.step_seconds / 10 for name, ms in totals.items()},
         }
         args.json.write_text(json.dumps(content, indent=2), "utf-8")
     return 0

@@ -88,12 +88,10 @@ class WorkerPool:
             SelfCheckFailed: An environment is broken; nothing is left running.
         """
         await asyncio.gather(*(self._add() for _ in range(self._limits.workers)))
-        while not self.healthy and self._start_fault is None:
+        while not self.healthy and self._workers:
             await self._change()
-        if self._start_fault is not None:
-            fault = self._start_fault
-            await self.close()
-            raise SelfCheckFailed(fault)
+        if not self.healthy:
+            raise SelfCheckFailed(self._start_fault or "no worker process could be started")
         self._watch = asyncio.create_task(self._keep_watch())
 
     async def close(self) -> None:
@@ -233,7 +231,8 @@ class WorkerPool:
 
     def _on_death(self, worker: Worker, waiting: list[Job]) -> None:
         self._workers.remove(worker)
-        if not worker.was_ready and not self._closed:
+        # A signal from outside says nothing about the next start.
+        if not worker.was_ready and not worker.killed and not self._closed:
             self._start_fault = worker.fault or "it ended before it was ready"
             self._no_start_before = time.monotonic() + _RESTART_S
         if worker.fault is not None and not self._closed:

@@ -115,6 +115,8 @@ class Worker(asyncio.Protocol):
         """It takes jobs."""
         self.was_ready = False
         """It has passed every self check."""
+        self.killed = False
+        """A signal has ended it."""
         self.fault: str | None = None
         """Why it never became ready, or why it ended; None while it lives or if it was closed."""
 
@@ -208,6 +210,7 @@ class Worker(asyncio.Protocol):
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
+        self.killed = code < 0
         if code != 0 and self.fault is None:
             self.fault = f"it ended with exit code {code}"
         (call,) = PROGRESS.unpack_from(self._progress)

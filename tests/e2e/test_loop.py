@@ -1,11 +1,13 @@
 """The whole loop, real in every part: service, vLLM, verl, Ray, from the launcher to the table."""
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def launch(name: str, *overrides: str, steps: int = STEPS) -> Run:
+def kill_workers(port: int, ended: threading.Event, killed: list[int]) -> None:
+    """End one worker process of the run's service after another, until the run has ended."""
+    while not ended.wait(2.0):
+        for process in psutil.process_iter():
+            words = _words(process)
+            if "env_service" in words and str(port) in words:
+                with contextlib.suppress(psutil.Error, IndexError):
+                    process.children()[0].kill()
+                    killed.append(port)
+
+
+def launch(name: str, *overrides: str, steps: int = STEPS, killed: list[int] | None = None) -> Run:
     policy = "experiments/e2e_policy"
     port = free_port()
     command = [
@@ -81,9 +94,13 @@ def launch(name: str, *overrides: str, steps: int = STEPS) -> Run:
         *overrides,
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests/e2e")}
+    ended = threading.Event()
+    if killed is not None:
+        threading.Thread(target=kill_workers, args=(port, ended, killed)).start()
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
+    ended.set()
     return Run(name, done.returncode, done.stdout + done.stderr, port)
 
 
@@ -142,6 +159,7 @@ def test_without_loading_them_the_correlation_falls() -> None:
         "trainer.test_freq=-1",
         "actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls="
         "stale_rollout.StaleWorkerExtension",
+        steps=2,
     )
     assert stale.code == 0, stale.output
     first, *later = stale.correlations()
@@ -151,7 +169,11 @@ def test_without_loading_them_the_correlation_falls() -> None:
 
 @pytest.fixture(scope="module")
 def resumed(run: Run) -> Run:
-    """The run as it was when round 2 had ended and its checkpoint had not: killed, and resumed."""
+    """The run as it was when round 2 had ended and its checkpoint had not: killed, and resumed.
+
+    While it goes on, its service loses a worker process every two seconds.
+    """
+    killed: list[int] = []
     folder = ROOT / "experiments" / "e2e_resumed"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(run.folder / "loop", folder / "loop")
@@ -165,8 +187,10 @@ def resumed(run: Run) -> Run:
         "trainer.test_freq=-1",
         "trainer.save_freq=-1",
         steps=2,
+        killed=killed,
     )
     assert finished.code == 0, finished.output
+    assert len(killed) > 5
     return finished
 
 
@@ -177,6 +201,8 @@ def test_a_killed_run_goes_on_where_its_checkpoint_was(run: Run, resumed: Run) -
     # The same interface, evolved anew by a service that had never heard of the run.
     assert second["interface_shown"] == whole[1]["interface_shown"]
     assert second["interface_versions"] == [1]
+    # Nobody noticed the deaths of workers.
+    assert (second["rollouts"], second["dropped_groups"]) == (64, 0)
     # The same data, in the same order.
     assert second["task_ids"] == whole[1]["task_ids"] != whole[0]["task_ids"]
     logged = read_lines(resumed.folder / "loop" / "rollouts.jsonl")

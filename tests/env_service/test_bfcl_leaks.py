@@ -12,12 +12,13 @@ piece of it:
 - template: without what it quotes of call and doc, it is one of a finite set of sentences, the same
   for every task.
 
-And, which covers what no list of rules thinks of: replies to /create and /step are the same
-without the reference. Reasons of /evaluate are checked apart: the trainer gets them, the policy
-does not.
+And, which covers what no list of rules thinks of (reference): what goes over the wire at /create
+and /step is the same without the reference. Reasons of /evaluate are checked apart (reason): the
+trainer gets them, the policy does not.
 """
 
 import ast
+import functools
 import itertools
 import json
 import logging
@@ -41,12 +42,13 @@ from env_service.environments.bfcl.execution import ToolExecutor
 from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
 from env_service.environments.bfcl.tool_classes import tool_names
 from env_service.environments.dialogue import FEEDBACK_NAME
+from env_service.replies import CreateData, StepData, create_data, step_data
 from seal.coevolution import texts
 from seal.coevolution.diagnosis import CallEvidence
 from seal.coevolution.interface import Interface, InterfaceConfig
 from seal.coevolution.labels import FAILURES, Label
 from seal.formats import ParseFault, ToolCall, parse, render_calls
-from seal.wire import CreateReply, Message, StepReply, ToolDoc, TurnDiagnosis
+from seal.wire import Message, ToolDoc, TurnDiagnosis
 
 LOG = logging.getLogger(__name__)
 SOME_TASKS = [*load_tasks().values()][::41]
@@ -174,9 +176,10 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 class Secrets:
-    """What of a task's reference an added text could give away."""
+    """What of a task's reference a text could give away."""
 
     def __init__(self, task: BfclTask) -> None:
+        self.task = task
         self.task_id = task.task_id
         self.program = reference_calls(task)
         arguments = (call.arguments.values() for calls in self.program for call in calls)
@@ -184,6 +187,18 @@ class Secrets:
         self.strings = {one for one in values if isinstance(one, str) and len(one) >= 3}
         self.numbers = {float(one) for one in values if type(one) in (int, float)}
         self.tools = {name for owner in task.involved_classes for name in tool_names(owner)}
+
+    @functools.cached_property
+    def attributes(self) -> set[str]:
+        """Public attributes of the task's tool classes, and the classes: no secrets."""
+        instances = ToolExecutor(self.task).instances
+        names = {f"{owner}.{name}" for owner, one in instances.items() for name in vars(one)}
+        return names | {*instances}
+
+    def hidden(self, visible: Sequence[str]) -> int:
+        """How many of its values stand in no visible text."""
+        strings = sum(not any(value in shown for shown in visible) for value in self.strings)
+        return strings + len(self.numbers.difference(*map(numbers_in, visible)))
 
     def values_in(self, text: str, visible: Sequence[str]) -> list[str]:
         """Values of the reference in a text that stand in no visible one."""
@@ -283,6 +298,11 @@ def _marks(plain: Any, shown: Any, place: str) -> Iterator[tuple[str, bool]]:
 # ---- two episodes side by side -------------------------------------------------------------
 
 
+def without_reference(task: BfclTask) -> BfclTask:
+    """The same task, and nothing to follow or to tell."""
+    return replace(task, reference=tuple(() for _ in task.reference))
+
+
 class Twins:
     """An episode through an interface, and beside it the benchmark without a reference."""
 
@@ -290,12 +310,10 @@ class Twins:
         self, task: BfclTask, interface: Interface, tools: Any, episode: type[BfclEpisode]
     ) -> None:
         self._task = task
-        blind = replace(task, reference=tuple(() for _ in task.reference))
-        self._plain = BfclEpisode(blind, EpisodeOptions(tools=tools))
+        self._plain = BfclEpisode(without_reference(task), EpisodeOptions(tools=tools))
         self.shown = episode(task, EpisodeOptions("train", interface, tools=tools))
-        self._docs = DOCS
-        self.replies: list[CreateReply | StepReply] = []
-        """Of the episode through the interface."""
+        self.wire: list[CreateData | StepData] = []
+        """What the service would send of the episode through the interface."""
         self.visible: list[str] = []
         """What was to be read so far without the interface, and what the policy has said."""
         self.calls: list[ToolCall] = []
@@ -307,7 +325,7 @@ class Twins:
     def open(self) -> list[Added]:
         """Open both."""
         plain, shown = self._plain.open(), self.shown.open()
-        self.replies.append(shown)
+        self.wire.append(create_data(shown, "i", self._task.task_id, "train"))
         agree = plain.category == shown.category and plain.interface_version == 0
         system, *others = shown.state
         note = system["content"]
@@ -331,7 +349,7 @@ class Twins:
         said = parse(text, "hermes")
         docs = self._task.docs_at(self.turn)
         shown = self.shown.step({"role": "assistant", "content": text})
-        self.replies.append(shown)
+        self.wire.append(step_data(shown, len(self.wire)))
         self.visible.append(text)
         values = (value for call in said.calls for value in leaves(call.arguments))
         self.visible += [value for value in values if isinstance(value, str)]
@@ -390,10 +408,8 @@ class Twins:
         )
         return self._marks("revealed marks", old, new)
 
-    def _marks(
-        self, kind: str, plain: Sequence[ToolDoc], shown: Sequence[ToolDoc]
-    ) -> list[Added]:
-        marked = self._docs.marked(plain, shown)
+    def _marks(self, kind: str, plain: Sequence[ToolDoc], shown: Sequence[ToolDoc]) -> list[Added]:
+        marked = DOCS.marked(plain, shown)
         self.visible += [one.text for one in marked]
         return [
             Added(kind, "\n".join(one.marks), one.text, one.are_templates)
@@ -450,7 +466,7 @@ def flat(text: str) -> str:
 
 
 def reason_findings(
-    task: BfclTask, twins: Twins, turns: Sequence[TurnDiagnosis], secrets: Secrets
+    secrets: Secrets, twins: Twins, turns: Sequence[TurnDiagnosis]
 ) -> Iterator[Finding]:
     """Reasons that are no template, or that quote what was not to be read."""
     visible = [*twins.visible, *map(flat, twins.visible), *twins.faults]
@@ -460,24 +476,17 @@ def reason_findings(
             continue
         differs = DIFFERS.fullmatch(reason)
         if differs is not None:  # names of attributes and of classes, never a value of one
-            names = differs[1].removesuffix("...").split(", ")
-            known = attributes(task)
-            if not all(name in known for name in names[:-1]) or not any(
-                one.startswith(names[-1]) for one in known
-            ):
-                yield Finding("reason", task.task_id, differs[1], turn.reason)
+            names = differs[1].split(", ")
+            if names[-1].endswith("..."):  # it was cut to length
+                cut = names.pop().removesuffix("...")
+                names += [next((one for one in secrets.attributes if one.startswith(cut)), cut)]
+            if not secrets.attributes.issuperset(names):
+                yield Finding("reason", secrets.task_id, differs[1], turn.reason)
             continue
-        if not _quotes_what_was_said(task, twins, reason):
-            yield Finding("reason", task.task_id, "", turn.reason)
+        if not _quotes_what_was_said(secrets.task, twins, reason):
+            yield Finding("reason", secrets.task_id, "", turn.reason)
         for value in secrets.values_in(reason, visible):
-            yield Finding("value", task.task_id, value, turn.reason)
-
-
-def attributes(task: BfclTask) -> set[str]:
-    """Public attributes of the task's tool classes, and the classes."""
-    instances = ToolExecutor(task).instances
-    names = {f"{owner}.{name}" for owner, one in instances.items() for name in vars(one)}
-    return names | {*instances}
+            yield Finding("value", secrets.task_id, value, turn.reason)
 
 
 def _quotes_what_was_said(task: BfclTask, twins: Twins, reason: str) -> bool:
@@ -528,37 +537,53 @@ class Tally:
 
     added: Counter[str]
     """Pieces of added text, by kind."""
-    replies: int = 0
-    """Replies that were the same without a reference."""
-    reasons: int = 0
-    """Reasons of labels."""
+    hidden: dict[str, int]
+    """Values of each task's reference that are not to be read when its first episode opens."""
     episodes: int = 0
+    """Episodes through an interface that were played and compared."""
+    replies: int = 0
+    """Their replies: each was the same without a reference."""
+    reasons: int = 0
+    """Reasons of their labels."""
+
+
+def nothing_yet() -> Tally:
+    return Tally(Counter(), {})
 
 
 def play(
-    task: BfclTask,
+    secrets: Secrets,
     interface: Interface,
     said: Said,
     tally: Tally,
-    tools: str = "structured",
+    tools: Any = "structured",
     episode: type[BfclEpisode] = BfclEpisode,
 ) -> Iterator[Finding]:
     """Play one trajectory and name every rule that is broken."""
-    twins, secrets = Twins(task, interface, tools, episode), Secrets(task)
+    task = secrets.task
+    twins = Twins(task, interface, tools, episode)
     heard: list[str] = []
     try:
         for added in _played(twins, said, heard):
+            if task.task_id not in tally.hidden:
+                tally.hidden[task.task_id] = secrets.hidden(twins.visible)
             tally.added[added.kind] += 1
             yield from secrets.findings(added, twins.visible)
     except NotBegun as fault:
         yield Finding("begun", task.task_id, "", str(fault))
         return
-    tally.episodes += 1
-    tally.replies += len(twins.replies)
-    yield from _without_reference(task, interface, heard, twins, tools, episode)
+    blind = episode(without_reference(task), EpisodeOptions("train", interface, tools=tools))
+    wire: list[CreateData | StepData] = [create_data(blind.open(), "i", task.task_id, "train")]
+    for text in heard:
+        wire.append(step_data(blind.step({"role": "assistant", "content": text}), len(wire)))
+    for with_it, without in zip(twins.wire, wire, strict=True):
+        if with_it != without:
+            yield Finding("reference", task.task_id, "", str(with_it))
     turns = twins.shown.evaluate().turns
+    yield from reason_findings(secrets, twins, turns)
+    tally.episodes += 1
+    tally.replies += len(wire)
     tally.reasons += len(turns)
-    yield from reason_findings(task, twins, turns, secrets)
 
 
 def _played(twins: Twins, said: Said, heard: list[str]) -> Iterator[Added]:
@@ -571,34 +596,18 @@ def _played(twins: Twins, said: Said, heard: list[str]) -> Iterator[Added]:
                 yield from twins.say(text)
 
 
-def _without_reference(
-    task: BfclTask,
-    interface: Interface,
-    heard: Sequence[str],
-    twins: Twins,
-    tools: Any,
-    episode: type[BfclEpisode],
-) -> Iterator[Finding]:
-    blind = replace(task, reference=tuple(() for _ in task.reference))
-    again = episode(blind, EpisodeOptions("train", interface, tools=tools))
-    replies: list[CreateReply | StepReply] = [again.open()]
-    replies += [again.step({"role": "assistant", "content": text}) for text in heard]
-    for with_it, without in zip(twins.replies, replies, strict=True):
-        if with_it != without:
-            yield Finding("reference", task.task_id, "", str(with_it))
-
-
 def play_all(tasks: Iterable[BfclTask], every: int, drawn: int) -> Tally:
     """Play trajectories of tasks, one interface after the other; assert that nothing is found."""
-    tally = Tally(Counter())
+    tally = nothing_yet()
     found: list[Finding] = []
     interfaces = itertools.cycle(INTERFACES)
     for task in tasks:
+        secrets = Secrets(task)
         for index, said in enumerate(trajectories(task, every, drawn)):
             tools = "structured" if index else "prompt"
-            found += play(task, next(interfaces), said, tally, tools)
+            found += play(secrets, next(interfaces), said, tally, tools)
     assert not found, (len(found), found[:5])
-    LOG.info("%s", tally)
+    LOG.info("%s, %d values", replace(tally, hidden={}), sum(tally.hidden.values()))
     return tally
 
 
@@ -609,10 +618,124 @@ def test_interfaces_show_every_guideline() -> None:
 
 def test_added_texts_hold_nothing_of_the_reference() -> None:
     tally = play_all(SOME_TASKS, every=1, drawn=2)
-    print(tally)
+    assert tally.added["note"] == tally.episodes > 250
+    assert tally.added["marks"] > 5000 and tally.added["revealed marks"] > 50
+    assert tally.added["hint"] > 200 and tally.added["parse feedback"] > 15
+    assert tally.replies > 2500 and tally.reasons > 1000
+    assert sum(tally.hidden.values()) > 15
 
 
 @pytest.mark.slow
 def test_added_texts_hold_nothing_of_any_reference() -> None:
-    tally = play_all(load_tasks().values(), every=2, drawn=1)
-    print(tally)
+    tally = play_all(load_tasks().values(), every=3, drawn=1)
+    assert len(tally.hidden) == 800 and sum(tally.hidden.values()) > 700
+    assert tally.added["note"] == tally.episodes > 4000
+    assert tally.added["marks"] > 90_000 and tally.added["revealed marks"] > 1000
+    assert tally.added["hint"] > 2500 and tally.added["parse feedback"] > 200
+    assert tally.replies > 35_000 and tally.reasons > 15_000
+
+
+# ---- the rules find what breaks them -------------------------------------------------------
+
+LEAKED = Secrets(load_tasks()["multi_turn_miss_func_150"])
+"""A reference with values that are found out by calls only, and a tool that is held out."""
+BROKEN = "<tool_call>\n{'name': 1}\n</tool_call>"
+WRONG = render_calls([ToolCall("get_flight_cost", {"travel_from": "here"})], "hermes")
+CHANNELS = ("docs", "note", "parse feedback", "hint")
+
+
+@dataclass(frozen=True)
+class Leaky(Interface):
+    """An interface that tells a secret in one of its channels."""
+
+    channel: str = ""
+    secret: str = ""
+
+    def tool_docs(self, docs: Sequence[ToolDoc]) -> list[ToolDoc]:
+        shown = super().tool_docs(docs)
+        for doc in shown if self.channel in ("docs", "rewritten docs") else ():
+            for field in doc["function"]["parameters"]["properties"].values():
+                before = field["description"] if self.channel == "docs" else ""
+                field["description"] = f"{before} {self.secret}"
+        return shown
+
+    def system_note(self) -> str | None:
+        return f"{super().system_note()}{self._told('note')}"
+
+    def parse_feedback(self, faults: Sequence[ParseFault]) -> str | None:
+        return f"{super().parse_feedback(faults)}{self._told('parse feedback')}"
+
+    def call_feedback(self, call: CallEvidence) -> str | None:
+        if self.channel == "phrase":
+            return super().call_feedback(replace(call, violations=(self.secret,)))
+        return f"{super().call_feedback(call)}{self._told('hint')}"
+
+    def _told(self, channel: str) -> str:
+        return f" {self.secret}" if channel == self.channel else ""
+
+
+def rules_broken(
+    channel: str, secret: str, episode: type[BfclEpisode] = BfclEpisode, tools: str = "structured"
+) -> set[str]:
+    """Rules that are found broken where an interface tells this."""
+    interface = Leaky(7, True, True, True, (Label.STATE_MISMATCH,), channel, secret)
+    said = [[BROKEN, WRONG, ANSWER]]
+    return {one.rule for one in play(LEAKED, interface, said, nothing_yet(), tools, episode)}
+
+
+@pytest.mark.parametrize("tools", ["structured", "prompt"])
+def test_an_interface_that_tells_nothing_breaks_no_rule(tools: str) -> None:
+    assert rules_broken("none", "", tools=tools) == set()
+
+
+@pytest.mark.parametrize("tools", ["structured", "prompt"])
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_leak_is_found_wherever_it_is(channel: str, tools: str) -> None:
+    assert {"SBK", "RMS"} <= LEAKED.strings and 22000.0 in LEAKED.numbers
+    assert {"value", "template"} <= rules_broken(channel, "Use 'SBK'.", tools=tools)
+    assert {"value", "template"} <= rules_broken(channel, "Give it 22000.", tools=tools)
+    held_out = rules_broken(channel, "Wait for set_budget_limit.", tools=tools)
+    assert {"name", "template"} <= held_out
+    # The user says this one, but not yet; the next one was said, so all that is wrong is the text.
+    assert {"value", "template"} <= rules_broken(channel, "Up to 15400.", tools=tools)
+    assert rules_broken(channel, "Not economy.", tools=tools) == {"template"}
+
+
+def test_a_value_in_the_place_of_a_quote_is_found() -> None:
+    assert rules_broken("phrase", "missing required argument 'travel_to'") == set()
+    assert rules_broken("phrase", "missing required argument 'SBK'") == {"value", "template"}
+    assert rules_broken("phrase", "argument 'travel_to' must be 'SBK'") == {"value", "template"}
+
+
+def test_a_doc_that_is_rewritten_is_found() -> None:
+    assert rules_broken("rewritten docs", "Anything.") == {"begun"}
+
+
+class Knowing(BfclEpisode):
+    """Shows nothing but fixed sentences, but which ones, the reference decides."""
+
+    def __init__(self, task: BfclTask, options: EpisodeOptions) -> None:
+        cued = any(task.reference)
+        super().__init__(
+            task, replace(options, interface=replace(options.interface, affordance_cues=cued))
+        )
+
+
+def test_a_text_that_depends_on_the_reference_is_found() -> None:
+    assert rules_broken("none", "", Knowing) == {"reference"}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "the state differs after the turn in TravelAPI.budget_limit=22000.0",
+        "the state is right, but results are missing: {'travel_cost_list': [400.0]}",
+        "'get_flight_cost' was called with wrong arguments: argument 'travel_to' must be 'SBK'",
+        "'set_budget_limit' was called, but the turn needs no tool",
+    ],
+)
+def test_a_reason_that_tells_more_than_it_may_is_found(reason: str) -> None:
+    twins = Twins(LEAKED.task, INTERFACES[0], "structured", BfclEpisode)
+    [*_played(twins, [[WRONG, ANSWER]], [])]
+    assert [*reason_findings(LEAKED, twins, twins.shown.evaluate().turns)] == []
+    assert [*reason_findings(LEAKED, twins, [TurnDiagnosis(0, "any", reason, None)])]
