@@ -33,7 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, evolve
+from seal.coevolution.interface import Interface, InterfaceConfig, evolve
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn, profile_of
 from seal.coevolution.utilities import UtilityConfig
@@ -49,7 +49,6 @@ ROLLOUTS = PROMPTS * GROUP
 TOKENS = 4096
 TURNS = 4
 MESSAGES_PER_TURN = 2
-
 STEP_SECONDS = 60.0
 GOAL_PERCENT = 1.0
 
@@ -67,7 +66,6 @@ class Row:
 
     name: str
     microseconds: float
-    """Median of one."""
     per_step: int = 0
     """How often a training step has it; 0 is shown for comparison and not summed."""
 
@@ -117,10 +115,11 @@ def measure_service(quick: bool) -> dict[str, float]:
         for task_id in [one for one in load_tasks() if one.startswith(f"{name}_")][::every]
     ]
     repeats = 3 if quick else 15
-    figures = {"tasks": float(len(tasks))}
-    for name, spoiled in (("passing", False), ("failing", True)):
-        figures |= _diagnosis(name, tasks, spoiled, repeats)
-    return {**figures, **_opening(tasks, repeats), "evolve": _evolving(200 if quick else 2000)}
+    figures = _diagnosis("passing", tasks, False, repeats)
+    figures |= _diagnosis("failing", tasks, True, repeats)
+    profile = profile_of(1, round_labels())
+    evolved = partial(evolve, FULL, profile, InterfaceConfig())
+    return figures | _opening(tasks, repeats) | {"evolve": microseconds(evolved, 100 * repeats)}
 
 
 def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> dict[str, float]:
@@ -197,13 +196,6 @@ def _opening(tasks: Sequence[str], repeats: int) -> dict[str, float]:
     }
 
 
-def _evolving(repeats: int) -> float:
-    profile = profile_of(1, round_labels())
-    if evolve(INITIAL, profile, InterfaceConfig()).active() == ():
-        raise BenchmarkFailed("a round of failures evolved nothing")
-    return microseconds(partial(evolve, FULL, profile, InterfaceConfig()), repeats)
-
-
 # ---- the trainer's half ----------------------------------------------------------------------
 
 
@@ -225,15 +217,13 @@ def measure_trainer(quick: bool) -> dict[str, float]:
     state = LoopState()
     for step in range(1, 5):
         state = after_round(state, step, labeled, FULL, config)
-    by_trajectory, by_turn = WeightConfig(), WeightConfig(scope="turn")
-    return {
-        "records": microseconds(lambda: [RolloutRecord.from_json(one) for one in plain], repeats),
-        "weights_trajectory": microseconds(
-            partial(_weighted, nested, records, by_trajectory), repeats
-        ),
-        "weights_turn": microseconds(partial(_weighted, nested, records, by_turn), repeats),
-        "profile": microseconds(partial(after_round, state, 5, labeled, FULL, config), repeats),
+    works: dict[str, Callable[[], object]] = {
+        "records": lambda: [RolloutRecord.from_json(one) for one in plain],
+        "weights_trajectory": partial(_weighted, nested, records, WeightConfig()),
+        "weights_turn": partial(_weighted, nested, records, WeightConfig(scope="turn")),
+        "profile": partial(after_round, state, 5, labeled, FULL, config),
     }
+    return {name: microseconds(work, repeats) for name, work in works.items()}
 
 
 def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
@@ -241,14 +231,11 @@ def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
     from seal.train.round import RolloutRecord
 
     length = TOKENS // (TURNS * MESSAGES_PER_TURN)
-    spans = [
-        (place // MESSAGES_PER_TURN, place * length, place * length + length // 2)
-        for place in range(TURNS * MESSAGES_PER_TURN)
-    ]
-    turns = [
+    starts = range(0, TOKENS, length)
+    turns = (
         TurnDiagnosis(index, turn.label.value, "why", None, turn.cascade)
         for index, turn in enumerate(one.turns)
-    ]
+    )
     return RolloutRecord(
         task_id=f"task_{rollout // GROUP}",
         category=one.category,
@@ -258,7 +245,7 @@ def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
         interface_version=1,
         truncated=False,
         environment_s=0.0,
-        turn_spans=tuple(spans),
+        turn_spans=tuple((at * TURNS // TOKENS, at, at + length // 2) for at in starts),
     ).to_json()
 
 
@@ -299,8 +286,7 @@ def measured(part: str, quick: bool) -> dict[str, float]:
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()[-6:]
         raise BenchmarkFailed("\n".join([f"the {part}'s half failed:", *said]))
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def table_rows(of: Mapping[str, float]) -> list[Row]:
@@ -333,14 +319,10 @@ def step_totals(rows: Sequence[Row], of: Mapping[str, float]) -> dict[str, float
 
 def report(rows: Sequence[Row], totals: Mapping[str, float], step_seconds: float) -> str:
     """The table, and the shares of a step."""
-    # Imported here since the trainer's environment has another package of the name `scripts`.
-    from scripts.service_process import text_table
-
-    cells = [
-        [row.name, f"{row.microseconds:.1f}", row.per_step or "", f"{row.step_ms:.2f}"]
-        for row in rows
-    ]
-    table = text_table(["what", "us", "times a step", "ms a step"], cells)
+    table = [f"{'what':36} {'us':>9} {'times a step':>13} {'ms a step':>10}"]
+    for row in rows:
+        summed = f"{row.per_step:13} {row.step_ms:10.2f}" if row.per_step else ""
+        table.append(f"{row.name:36} {row.microseconds:9.1f} {summed}".rstrip())
     lines = [
         f"{PROMPTS} prompts x {GROUP} rollouts of {TOKENS} tokens, a step of {step_seconds:g} s:"
     ]
@@ -348,7 +330,7 @@ def report(rows: Sequence[Row], totals: Mapping[str, float], step_seconds: float
         percent = total_ms / step_seconds / 10
         verdict = "under" if percent < GOAL_PERCENT else "NOT UNDER"
         lines.append(f"  {name}: {total_ms:.0f} ms, {percent:.2f} %, {verdict} {GOAL_PERCENT:g} %")
-    return "\n".join([table, "", *lines])
+    return "\n".join([*table, "", *lines])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -373,8 +355,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("bench_loop: interrupted", file=sys.stderr)
         return 130
     rows = table_rows(figures)
-    print(f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n")
     totals = step_totals(rows, figures)
+    print(f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n")
     print(report(rows, totals, args.step_seconds))
     if args.json:
         content = {

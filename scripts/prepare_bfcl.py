@@ -3,93 +3,98 @@
 In: the multi-turn tasks inside the installed bfcl-eval package. Out, byte for byte the same every
 time:
 
-* data/bfcl_400_split.json: 400 training and 400 evaluation tasks, 100 of each category;
+* data/bfcl_400_split.json: 400 training and 400 evaluation tasks, 100 of each category, drawn by
+  category as the published protocol does. This puts siblings of evaluation tasks (the same scenario
+  number in another category) into training;
 * data/bfcl_train.parquet, data/bfcl_eval_400.parquet: those tasks as rows for verl;
+* data/bfcl_scenario_split.json, data/bfcl_scenario_train.parquet, data/bfcl_scenario_eval.parquet:
+  the same, drawn by scenario, without that leak;
 * data/quickstart_tasks.json, data/quickstart_train.parquet, data/quickstart_eval.parquet: the
   shortest training tasks, and what the quickstart evaluates;
 * bfcl_data/multi_turn_processed.jsonl: every task with its reference, for summaries. It holds
   answers and is not committed.
 
-Rows name a task; prompts that a policy sees come from the environment service. Categories are
-split separately, as the published protocol does, which puts siblings of evaluation tasks (the same
-scenario number in another category) into training.
+Files are replaced together, after all of them could be made. What evaluation tasks share with
+training tasks is printed for both splits; --leakage-report prints it for any other, and
+--split-file makes <stem>_train.parquet and <stem>_eval.parquet of it. Such a file holds
+{"train": [task id, ...], "val": [task id, ...]}.
+
+Rows name a task; prompts that a policy sees come from the environment service.
 """
 
 import argparse
 import json
-import random
+import os
 import sys
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
+if TYPE_CHECKING:
+    from scripts import bfcl_splits as splits
+else:
+    import bfcl_splits as splits
 
 ROOT = Path(__file__).resolve().parents[1]
-CATEGORIES = (
-    "multi_turn_base",
-    "multi_turn_miss_func",
-    "multi_turn_miss_param",
-    "multi_turn_long_context",
-)
+TASKS_PER_CATEGORY = 200
+NEEDED = {"id": str, "question": list, "involved_classes": list}
+NEEDED_OF_REFERENCES = {"id": str, "ground_truth": list}
 QUICKSTART_TASKS = 32
 QUICKSTART_ROLLOUTS = 8
 QUICKSTART_EVALUATION_PER_CATEGORY = 5
+TABLES = (
+    "bfcl_train.parquet",
+    "bfcl_eval_400.parquet",
+    "bfcl_scenario_train.parquet",
+    "bfcl_scenario_eval.parquet",
+    "quickstart_train.parquet",
+    "quickstart_eval.parquet",
+)
 
 
-@dataclass(frozen=True)
-class Task:
-    """What the files need to know of a task."""
+def read_tasks(folder: Path) -> list[splits.Task]:
+    """All tasks, in the order of CATEGORIES and of bfcl-eval's files.
 
-    task_id: str
-    """Id, e.g. multi_turn_base_17."""
-    category: str
-    """One of CATEGORIES."""
-    question: list[list[dict[str, str]]]
-    """User messages by turn."""
-    involved_classes: list[str]
-    """Tool classes."""
-    reference: list[list[str]]
-    """Reference calls by turn."""
-
-    @property
-    def length(self) -> int:
-        """Characters of user messages and reference calls together."""
-        said = sum(len(message["content"]) for turn in self.question for message in turn)
-        return said + sum(len(call) for turn in self.reference for call in turn)
-
-
-def read_tasks(folder: Path) -> list[Task]:
-    """All tasks, in the order of CATEGORIES and of bfcl-eval's files."""
+    Raises:
+        BadData: They are not bfcl-eval's: 200 tasks in each category, of the same scenarios, each
+            with a reference.
+    """
     tasks = []
-    for category in CATEGORIES:
-        name = f"BFCL_v4_{category}.json"
-        references = {row["id"]: row for row in _lines(folder / "possible_answer" / name)}
+    for category in splits.CATEGORIES:
+        path = folder / f"BFCL_v4_{category}.json"
+        answers = folder / "possible_answer" / path.name
+        rows = _rows(path, NEEDED)
+        references = {row["id"]: row for row in _rows(answers, NEEDED_OF_REFERENCES)}
+        expected = {f"{category}_{scenario}" for scenario in range(TASKS_PER_CATEGORY)}
+        found = Counter(row["id"] for row in rows)
+        if len(rows) != TASKS_PER_CATEGORY or found.keys() != expected:
+            odd = [task_id for task_id, times in found.items() if times > 1]
+            odd += sorted(found.keys() ^ expected)
+            raise splits.BadData(
+                f"{path} has {len(rows)} tasks, expected {category}_0 to "
+                f"{category}_{TASKS_PER_CATEGORY - 1}; missing, doubled or foreign: {odd[0]}"
+                + (f" and {len(odd) - 1} more" if odd[1:] else "")
+            )
+        unanswered = [row["id"] for row in rows if row["id"] not in references]
+        if unanswered:
+            raise splits.BadData(f"{answers} has no reference for {unanswered[0]}")
         tasks += [
-            Task(
+            splits.Task(
                 task_id=row["id"],
                 category=category,
                 question=row["question"],
                 involved_classes=row["involved_classes"],
                 reference=references[row["id"]]["ground_truth"],
             )
-            for row in _lines(folder / name)
+            for row in rows
         ]
     return tasks
 
 
-def split(tasks: list[Task], seed: int) -> tuple[list[Task], list[Task]]:
-    """Half of every category for training, half for evaluation, each in the files' order."""
-    training: set[str] = set()
-    for category in CATEGORIES:
-        ids = [task.task_id for task in tasks if task.category == category]
-        training.update(random.Random(f"{seed}/{category}").sample(ids, k=len(ids) // 2))
-    return (
-        [task for task in tasks if task.task_id in training],
-        [task for task in tasks if task.task_id not in training],
-    )
-
-
 def row(
-    task: Task, index: int, *, mode: str, suite: str, temperature: float | None = None
+    task: splits.Task, index: int, *, mode: str, suite: str, temperature: float | None = None
 ) -> dict[str, Any]:
     """A task as verl reads it.
 
@@ -118,17 +123,19 @@ def row(
     }
 
 
-def training_rows(tasks: list[Task]) -> list[dict[str, Any]]:
+def training_rows(tasks: list[splits.Task]) -> list[dict[str, Any]]:
     """Rows of tasks to train on, seen through the learning interface."""
     return [row(task, index, mode="train", suite="train") for index, task in enumerate(tasks)]
 
 
-def benchmark_rows(tasks: list[Task]) -> list[dict[str, Any]]:
+def benchmark_rows(tasks: list[splits.Task]) -> list[dict[str, Any]]:
     """Rows of tasks to evaluate on: the untouched benchmark, at the recipe's temperature."""
     return [row(task, index, mode="eval", suite="benchmark") for index, task in enumerate(tasks)]
 
 
-def quickstart_evaluation(shortest: list[Task], evaluation: list[Task]) -> list[dict[str, Any]]:
+def quickstart_evaluation(
+    shortest: list[splits.Task], evaluation: list[splits.Task]
+) -> list[dict[str, Any]]:
     """The quickstart's two suites: its training tasks sampled, some evaluation tasks greedily."""
     fixed = [
         row(task, index, mode="eval", suite="fixed", temperature=1.0)
@@ -136,7 +143,7 @@ def quickstart_evaluation(shortest: list[Task], evaluation: list[Task]) -> list[
     ]
     some = [
         task
-        for category in CATEGORIES
+        for category in splits.CATEGORIES
         for task in [t for t in evaluation if t.category == category][
             :QUICKSTART_EVALUATION_PER_CATEGORY
         ]
@@ -149,80 +156,150 @@ def quickstart_evaluation(shortest: list[Task], evaluation: list[Task]) -> list[
     ]
 
 
-def write_files(tasks: list[Task], seed: int, out: Path) -> list[Path]:
-    """Write the files of the recipes and return their paths."""
-    import pandas as pd  # the environment service's environment has none, and needs none
-
-    training, evaluation = split(tasks, seed)
-    candidates = [task for task in training if task.category == "multi_turn_base"]
+def recipe_files(tasks: list[splits.Task], seed: int) -> dict[str, bytes]:
+    """The files of the recipes, by name."""
+    published, disjoint = splits.category_split(tasks, seed), splits.scenario_split(tasks, seed)
+    candidates = [task for task in published.train if task.category == "multi_turn_base"]
     shortest = sorted(candidates, key=lambda task: task.length)[:QUICKSTART_TASKS]
-    out.mkdir(parents=True, exist_ok=True)
-    documents: dict[str, Any] = {
-        "bfcl_400_split.json": {
-            "seed": seed,
-            "train": [task.task_id for task in training],
-            "val": [task.task_id for task in evaluation],
-        },
-        "quickstart_tasks.json": [task.task_id for task in shortest],
+    rows = (
+        training_rows(published.train),
+        benchmark_rows(published.val),
+        training_rows(disjoint.train),
+        benchmark_rows(disjoint.val),
+        training_rows(shortest),
+        quickstart_evaluation(shortest, published.val),
+    )
+    return {
+        "bfcl_400_split.json": _document(_listed(published, seed)),
+        "bfcl_scenario_split.json": _document(_listed(disjoint, seed)),
+        "quickstart_tasks.json": _document([task.task_id for task in shortest]),
+        **{name: _table(table) for name, table in zip(TABLES, rows, strict=True)},
     }
-    tables = {
-        "bfcl_train.parquet": training_rows(training),
-        "bfcl_eval_400.parquet": benchmark_rows(evaluation),
-        "quickstart_train.parquet": training_rows(shortest),
-        "quickstart_eval.parquet": quickstart_evaluation(shortest, evaluation),
-    }
-    for name, document in documents.items():
-        (out / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    for name, rows in tables.items():
-        pd.DataFrame(rows).to_parquet(out / name, index=False)
-    return [out / name for name in (*documents, *tables)]
 
 
-def write_processed(tasks: list[Task], processed: Path) -> Path:
-    """Write every task with its reference, a line each, and return the file's path."""
-    processed.parent.mkdir(parents=True, exist_ok=True)
-    with processed.open("w", encoding="utf-8") as file:
-        for task in tasks:
-            line = {
-                "id": task.task_id,
-                "category": task.category,
-                "question": task.question,
-                "involved_classes": task.involved_classes,
-                "ground_truth": task.reference,
-            }
-            file.write(json.dumps(line) + "\n")
-    return processed
+def split_files(split: splits.Split, stem: str) -> dict[str, bytes]:
+    """Both tables of somebody's split, by name.
+
+    Raises:
+        BadData: Their names are those of the recipes' files.
+    """
+    names = (f"{stem}_train.parquet", f"{stem}_eval.parquet")
+    for name in names:
+        if name in TABLES:
+            raise splits.BadData(
+                f"its table would be {name}, which is a recipe's; rename the split file"
+            )
+    rows = (training_rows(split.train), benchmark_rows(split.val))
+    return {name: _table(table) for name, table in zip(names, rows, strict=True)}
+
+
+def processed_lines(tasks: Iterable[splits.Task]) -> bytes:
+    """Every task with its reference, a line each."""
+    lines = (
+        {
+            "id": task.task_id,
+            "category": task.category,
+            "question": task.question,
+            "involved_classes": task.involved_classes,
+            "ground_truth": task.reference,
+        }
+        for task in tasks
+    )
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def read_split(path: Path, tasks: Iterable[splits.Task]) -> splits.Split:
+    """The split that a file describes.
+
+    Raises:
+        BadData: It does not describe one; the message names the file.
+    """
+    try:
+        return splits.named_split(json.loads(path.read_bytes()), tasks)
+    except OSError as error:
+        raise splits.BadData(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise splits.BadData(f"{path} is not JSON: {error}") from error
+    except splits.BadData as error:
+        raise splits.BadData(f"{path}: {error}") from error
+
+
+def replace_all(files: Mapping[Path, bytes]) -> None:
+    """Write all files under temporary names, then rename them: one that fails changes none.
+
+    Raises:
+        BadData: A file cannot be written.
+    """
+    temporary: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            if path.is_dir():
+                raise splits.BadData(f"cannot write {path}: it is a folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            temporary[path].write_bytes(content)
+        for path, written in temporary.items():
+            written.replace(path)
+    except OSError as error:
+        raise splits.BadData(f"cannot write the files: {error}") from error
+    finally:
+        for written in temporary.values():
+            written.unlink(missing_ok=True)
 
 
 def bfcl_data(root: Path) -> Path:
     """The data folder of the bfcl-eval that install.sh put into .venv-bfcl.
 
     Raises:
-        SystemExit: There is none.
+        BadData: There is none.
     """
     found = sorted(root.glob(".venv-bfcl/lib/python3*/site-packages/bfcl_eval/data"))
     if not found:
-        raise SystemExit(
-            "prepare_bfcl: no bfcl-eval in .venv-bfcl; run `bash install.sh`, or name the data "
+        raise splits.BadData(
+            "no bfcl-eval in .venv-bfcl; run `bash install.sh`, or name the data "
             "folder of an installed bfcl_eval with --bfcl-data"
         )
     return found[0]
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path, needed: Mapping[str, type]) -> list[dict[str, Any]]:
     if not path.is_file():
-        raise SystemExit(f"prepare_bfcl: {path} does not exist; is --bfcl-data bfcl_eval/data?")
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+        raise splits.BadData(f"{path} does not exist; is --bfcl-data bfcl_eval/data?")
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise splits.BadData(f"{path}, line {number} is not JSON: {error}") from error
+        for key, kind in needed.items():
+            if not isinstance(row, dict) or not isinstance(row.get(key), kind):
+                raise splits.BadData(f"{path}, line {number} has no {kind.__name__} {key!r}")
+        rows.append(row)
+    return rows
 
 
-def main(argv: list[str]) -> int:
-    """Read the command line, write the files, say which."""
+def _listed(split: splits.Split, seed: int) -> dict[str, Any]:
+    sides = {"train": split.train, "val": split.val}
+    return {"seed": seed} | {side: [task.task_id for task in sides[side]] for side in sides}
+
+
+def _document(content: Any) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def _table(rows: list[dict[str, Any]]) -> bytes:
+    import pandas as pd  # the environment service's environment has none, and needs none
+
+    table: bytes = pd.DataFrame(rows).to_parquet(index=False)
+    return table
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--bfcl-data", type=Path, help="bfcl_eval/data (default: in .venv-bfcl)")
-    parser.add_argument("--seed", type=int, default=42, help="seed of the split (default: 42)")
+    parser.add_argument("--seed", type=int, default=42, help="seed of the splits (default: 42)")
     parser.add_argument("--out", type=Path, default=ROOT / "data", help="folder (default: data)")
     parser.add_argument(
         "--processed",
@@ -230,14 +307,54 @@ def main(argv: list[str]) -> int:
         default=ROOT / "bfcl_data/multi_turn_processed.jsonl",
         help="file with tasks and references (default: bfcl_data/multi_turn_processed.jsonl)",
     )
-    parser.add_argument(
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument(
         "--processed-only", action="store_true", help="write that file and nothing else"
     )
-    args = parser.parse_args(argv)
+    only.add_argument(
+        "--split-file", type=Path, metavar="SPLIT.json", help="write tables of this split only"
+    )
+    only.add_argument(
+        "--leakage-report",
+        type=Path,
+        metavar="SPLIT.json",
+        help="print what leaks in this split; write nothing",
+    )
+    return parser.parse_args(argv)
+
+
+def _run(args: argparse.Namespace) -> None:
     tasks = read_tasks(args.bfcl_data or bfcl_data(ROOT))
-    written = [] if args.processed_only else write_files(tasks, args.seed, args.out)
-    for path in [*written, write_processed(tasks, args.processed)]:
+    files: dict[Path, bytes] = {}
+    reported: dict[str, splits.Split] = {}
+    theirs: Path | None = args.split_file or args.leakage_report
+    if theirs is not None:
+        reported[str(theirs)] = split = read_split(theirs, tasks)
+        if args.split_file:
+            made = split_files(split, theirs.stem)
+            files = {args.out / name: content for name, content in made.items()}
+    else:
+        if not args.processed_only:
+            made = recipe_files(tasks, args.seed)
+            files = {args.out / name: content for name, content in made.items()}
+            reported["bfcl_400_split.json"] = splits.category_split(tasks, args.seed)
+            reported["bfcl_scenario_split.json"] = splits.scenario_split(tasks, args.seed)
+        files[args.processed] = processed_lines(tasks)
+    replace_all(files)
+    for path in files:
         print(path)
+    for name, split in reported.items():
+        print(f"\nLeakage of {name}\n{splits.leakage_report(split)}")
+    if reported:
+        print(f"\n{splits.leakage_legend()}")
+
+
+def main(argv: list[str]) -> int:
+    """Read the command line, write the files, say which and what leaks."""
+    try:
+        _run(_arguments(argv))
+    except splits.BadData as error:
+        raise SystemExit(f"prepare_bfcl: {error}") from error
     return 0
 
 

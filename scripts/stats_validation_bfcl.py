@@ -1,208 +1,399 @@
-"""Summarise validation logs: pass rate by step and category.
+"""Summarise validation logs: pass rate by step and category, with intervals and a comparison.
 
-In: a folder with one `<step>.jsonl` a validation, a line a rollout. Out: one table a suite, or
---json. The last row averages the categories, as the paper does.
+In: --val-dir, a folder with one <step>.jsonl a validation, a line a rollout, as training writes
+it; --parquet, the evaluation file of the run, which says which tasks the logs should hold. Out: a
+table a suite on the terminal, and the same figures as --json, --csv and --plot.
+
+Every pass rate stands with its 95 % Wilson interval and n, the number of rollouts. The last row of
+a step is the average as the paper averages: the unweighted mean of the category rates, with the
+Wilson interval of all n. A second table leaves out the tasks that are known to be defective. With
+--baseline-dir each rate is compared with another run's: the difference in percentage points on the
+tasks that both hold, how many of these became better and worse, and the p-value of the exact
+McNemar test on them.
+
+Exit status: 0; 1 where a file cannot be used (one sentence and nothing else), or where tasks are
+missing from the logs or duplicate (everything is printed and written, with a sentence a step),
+which --allow-incomplete accepts; 2 where the command line is wrong.
 """
 
 import argparse
+import csv
+import dataclasses
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pyarrow
+import pyarrow.parquet
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-NEEDED: dict[str, tuple[type, ...]] = {
-    "task_id": (str,),
-    "score": (int, float),
-    "suite": (str,),
-    "step": (int,),
-}
+from seal.validation_log import BadValidationLog, json_objects, read_folder
+from seal.validation_statistics import AVERAGE
+from seal.validation_summary import (
+    Expected,
+    Results,
+    Row,
+    baseline_step,
+    complaints,
+    results_of,
+    summarise,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
+# Without a terminal there is no width to keep to: a file or a pipe gets whole lines.
+WIDTH_WITHOUT_TERMINAL = 120
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+"""Okabe and Ito's, which the colour-blind tell apart."""
 
 
-class BadLog(Exception):
-    """A validation log cannot be used; the message says which line and why."""
+class BadInput(Exception):
+    """A file besides the logs cannot be used; the message says which, why, and what to do."""
 
 
-def read_logs(folder: Path, categories: dict[str, str] | None) -> pd.DataFrame:
-    """All lines of all logs: step, suite, category, task_id, score.
+@dataclass(frozen=True)
+class Summary:
+    """Everything there is to print."""
 
-    Args:
-        folder: Holds the logs.
-        categories: Category of every known task, None to believe the logs.
-
-    Raises:
-        BadLog: No logs, or a line that is no rollout, of an unknown task, or of another step.
-    """
-    logs = sorted(folder.glob("*.jsonl"), key=lambda path: path.stem.zfill(12))
-    if not logs:
-        raise BadLog(f"no validation logs (<step>.jsonl) in {folder}; has the run validated yet?")
-    rows = []
-    for log in logs:
-        if not log.stem.isdigit():
-            raise BadLog(f"{log} is not named after a step; expected e.g. 10.jsonl")
-        # Not splitlines: a dialogue may hold characters that it takes for line ends.
-        lines = log.read_text("utf-8").rstrip("\n").split("\n")
-        if lines == [""]:
-            raise BadLog(f"{log} is empty: the validation of this step did not finish")
-        for number, text in enumerate(lines, 1):
-            line = _checked(f"{log}, line {number}", text, int(log.stem))
-            category = line.get("category")
-            if categories is not None:
-                if line["task_id"] not in categories:
-                    raise BadLog(
-                        f"{log}, line {number}: unknown task {line['task_id']!r}; is the log of "
-                        "another benchmark?"
-                    )
-                category = categories[line["task_id"]]
-            if category is None:
-                raise BadLog(
-                    f"{log}, line {number}: no category; name the tasks' file with --bfcl-jsonl"
-                )
-            rows.append(
-                {
-                    "step": line["step"],
-                    "suite": line["suite"],
-                    "category": category,
-                    "task_id": line["task_id"],
-                    "score": float(line["score"]),
-                }
-            )
-    return pd.DataFrame(rows)
+    suites: dict[str, dict[str, Expected]]
+    """What the logs should hold, by suite and task id."""
+    baseline: Results | None
+    defective: frozenset[str] | None
+    """Evaluated tasks that are defective; None where no list of them is there."""
+    rows: list[Row]
+    gaps: list[str]
+    """Sentences on missing and duplicate tasks."""
 
 
-def _checked(where: str, text: str, step: int) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except ValueError as error:
-        raise BadLog(f"{where}: not JSON ({error}); was the run cut off while writing?") from None
-    if not isinstance(line, dict):
-        raise BadLog(f"{where}: expected an object, got {type(line).__name__}")
-    for key, kind in NEEDED.items():
-        if not isinstance(line.get(key), kind):
-            raise BadLog(f"{where}: no {key!r}; is this a validation log?")
-    if not 0 <= line["score"] <= 1:
-        raise BadLog(f"{where}: score {line['score']}, expected a number from 0 to 1")
-    if line["step"] != step:
-        raise BadLog(f"{where}: step {line['step']} in the log of step {step}")
-    return line
+# ---- reading -----------------------------------------------------------------------------------
 
 
-def summarise(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Pass rate and number of rollouts by suite, step and category, and the categories' mean."""
-    by_category = (
-        rollouts.groupby(["suite", "step", "category"])["score"]
-        .agg(pass_rate="mean", n="count")
-        .reset_index()
-    )
-    average = (
-        by_category.groupby(["suite", "step"])
-        .agg(pass_rate=("pass_rate", "mean"), n=("n", "sum"))
-        .reset_index()
-    )
-    average["category"] = "average of categories"
-    return pd.concat([by_category, average], ignore_index=True)
-
-
-def complaints(rollouts: pd.DataFrame, expected: set[str] | None) -> list[str]:
-    """What makes the benchmark suite's figures less than they seem."""
-    found = []
-    for step, every in rollouts.groupby("step"):
-        group = every[every["suite"] == "benchmark"]
-        twice = group["task_id"][group["task_id"].duplicated()].unique()
-        if len(twice):
-            found.append(f"step {step}: {len(twice)} tasks appear twice, e.g. {twice[0]}")
-        if expected is not None:
-            missing = expected - set(group["task_id"])
-            if missing:
-                found.append(
-                    f"step {step}: {len(missing)} of {len(expected)} evaluation tasks are missing"
-                )
-    return found
-
-
-def tables(summary: pd.DataFrame) -> list[Table]:
-    """One table a suite: categories down, steps across."""
-    made = []
-    for suite, part in summary.groupby("suite"):
-        table = Table(title=f"Pass rate, suite {suite!r}", title_justify="left")
-        table.add_column("category")
-        steps = sorted(part["step"].unique())
-        for step in steps:
-            table.add_column(f"step {step}", justify="right")
-        categories = [c for c in part["category"].unique() if not c.startswith("average")]
-        for category in [*sorted(categories), "average of categories"]:
-            cells = []
-            for step in steps:
-                cell = part[(part["category"] == category) & (part["step"] == step)]
-                cells.append(
-                    f"{cell['pass_rate'].iloc[0]:.2%} (n={cell['n'].iloc[0]})" if len(cell) else "-"
-                )
-            table.add_row(category, *cells)
-        made.append(table)
-    return made
-
-
-def evaluation_tasks(parquet: Path) -> set[str]:
-    """Ids of the benchmark tasks that a validation should hold.
+def evaluation_tasks(parquet: Path) -> dict[str, dict[str, Expected]]:
+    """The tasks that a validation should hold, by suite and task id.
 
     Raises:
-        BadLog: The file is missing or is no evaluation file.
+        BadInput: The file is missing or is no evaluation file.
     """
     if not parquet.is_file():
-        raise BadLog(f"--parquet {parquet} does not exist; make it with scripts/prepare_bfcl.py")
-    frame = pd.read_parquet(parquet)
-    if "extra_info" not in frame:
-        raise BadLog(f"--parquet {parquet} has no column extra_info; is it an evaluation file?")
-    infos = frame["extra_info"]
-    tasks = {info["task_id"] for info in infos if info["suite"] == "benchmark"}
-    if not tasks:
-        raise BadLog(f"--parquet {parquet} holds no task of suite benchmark; is it for training?")
-    return tasks
+        raise BadInput(f"--parquet {parquet} is no file; make it with scripts/prepare_bfcl.py")
+    try:
+        rows = pyarrow.parquet.ParquetFile(parquet).read().to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise BadInput(f"--parquet {parquet} cannot be read as parquet: {reason}") from None
+    suites: dict[str, dict[str, Expected]] = {}
+    for number, row in enumerate(rows, 1):
+        try:
+            info = row["extra_info"]
+            suite, task, category = info["suite"], info["task_id"], info["category"]
+            rollouts = int(row.get("__rollout_n__", 1))
+            "".join((suite, task, category))  # a TypeError unless all are text
+        except (KeyError, TypeError, ValueError):
+            raise BadInput(
+                f"--parquet {parquet}, row {number}: no extra_info with suite, task_id and "
+                "category; expected an evaluation file of scripts/prepare_bfcl.py"
+            ) from None
+        before = suites.setdefault(suite, {}).get(task)
+        rollouts += before.rollouts if before else 0
+        suites[suite][task] = Expected(category, rollouts)
+    if "train" in suites or not suites:
+        raise BadInput(f"--parquet {parquet} holds no evaluation tasks; is it for training?")
+    return dict(sorted(suites.items()))
 
 
-def known_categories(path: Path) -> dict[str, str]:
-    """Category of each task in multi_turn_processed.jsonl.
+def check_known(suites: dict[str, dict[str, Expected]], path: Path) -> None:
+    """Every task to evaluate is in multi_turn_processed.jsonl, in the same category.
 
     Raises:
-        BadLog: The file is missing.
+        BadInput: It is not.
+        BadValidationLog: The file is no JSON lines file.
     """
-    if not path.is_file():
-        raise BadLog(f"--bfcl-jsonl {path} does not exist; make it with scripts/prepare_bfcl.py")
-    with path.open(encoding="utf-8") as lines:
-        tasks = [json.loads(line) for line in lines]
-    return {task["id"]: task["category"] for task in tasks}
+    known = {line.get("id"): line.get("category") for _, line in json_objects(path)}
+    for tasks in suites.values():
+        for task, expected in tasks.items():
+            if known.get(task) != expected.category:
+                raise BadInput(
+                    f"--bfcl-jsonl {path} has no task {task!r} of category {expected.category!r}, "
+                    "as --parquet does; expected the file of scripts/prepare_bfcl.py"
+                )
+
+
+def defective_tasks(path: Path) -> frozenset[str]:
+    """Ids in a list of defective tasks.
+
+    Raises:
+        BadInput: The file is missing or is no such list.
+    """
+    try:
+        return frozenset(task["task_id"] for task in json.loads(path.read_bytes())["tasks"])
+    except OSError as error:
+        raise BadInput(f"--defective {path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BadInput(
+            f"{path} is no list of defective tasks; expected the JSON object "
+            '{"tasks": [{"task_id": "..."}, ...]}'
+        ) from None
+
+
+def read_all(args: argparse.Namespace) -> Summary:
+    """Everything that the command line names, summarised.
+
+    Raises:
+        BadInput: A file cannot be used.
+        BadValidationLog: A log cannot be used.
+    """
+    suites = evaluation_tasks(args.parquet)
+    if args.bfcl_jsonl:
+        check_known(suites, args.bfcl_jsonl)
+    defective = None
+    if args.defective or DEFECTIVE.exists():
+        defective = defective_tasks(args.defective or DEFECTIVE) & set().union(*suites.values())
+    results = results_of(read_folder(args.val_dir), suites, str(args.val_dir))
+    gaps = list(complaints(results, suites, str(args.val_dir)))
+    baseline = None
+    if args.baseline_dir:
+        baseline = results_of(read_folder(args.baseline_dir), suites, str(args.baseline_dir))
+        gaps += complaints(baseline, suites, str(args.baseline_dir))
+        steps = next(iter(baseline.values()))
+        if all(baseline_step(step, steps) is None for step in next(iter(results.values()))):
+            raise BadInput(
+                f"--baseline-dir {args.baseline_dir} has no step of --val-dir {args.val_dir}; "
+                "leave the one log in it that every step is to be compared with"
+            )
+    return Summary(suites, baseline, defective, summarise(results, baseline, defective), gaps)
+
+
+# ---- terminal ----------------------------------------------------------------------------------
+
+
+def tables(rows: Sequence[Row], compare: bool, spaces: int = 1) -> Iterator[Table]:
+    """A table a suite, and one more without defective tasks."""
+    for suite, kind in dict.fromkeys((row.suite, row.defective_tasks) for row in rows):
+        part = [row for row in rows if (row.suite, row.defective_tasks) == (suite, kind)]
+        # Columns that say nothing new are left out: 80 characters hold the others.
+        tasks = any(row.rollouts != row.tasks for row in part)
+        pairs = any(row.pairs not in (None, row.tasks) for row in part)
+        without = ", without defective tasks" if kind == "excluded" else ""
+        table = Table(
+            title=f"Pass rate, suite {suite!r}{without}",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            padding=(0, spaces, 0, 0),
+        )
+        table.add_column("step", justify="right")
+        table.add_column("category", overflow="fold")
+        compared = ("points", "better", "worse", "p", *["pairs"] * pairs) if compare else ()
+        for name in ("n", *["tasks"] * tasks, "%", "95 %\ninterval", *compared):
+            table.add_column(name, justify="right", no_wrap=True)
+        step = None
+        for row in part:
+            table.add_row(
+                "" if row.step == step else str(row.step),
+                row.category,
+                str(row.rollouts),
+                *[str(row.tasks)] * tasks,
+                f"{100 * row.pass_rate:.2f}",
+                f"{100 * row.low:.2f}-{100 * row.high:.2f}",
+                *_comparison(row)[: len(compared)],
+                end_section=row.category == AVERAGE,
+                style="bold" if row.category == AVERAGE else None,
+            )
+            step = row.step
+        yield table
+
+
+def _comparison(row: Row) -> tuple[str, ...]:
+    if row.difference_points is None or row.p_value is None:
+        return ("-",) * 5
+    p = "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
+    return f"{row.difference_points:+.2f}", str(row.better), str(row.worse), p, str(row.pairs)
+
+
+def notes(summary: Summary, args: argparse.Namespace) -> Iterator[str]:
+    """What a reader has to know of the tables."""
+    yield "Intervals: Wilson. Average: unweighted mean of the categories, its interval of all n."
+    for suite in dict.fromkeys(row.suite for row in summary.rows if row.rollouts != row.tasks):
+        yield (
+            f"Suite {suite!r}: several rollouts a task; n counts rollouts, which are not "
+            "independent of each other, so the intervals are too narrow."
+        )
+    if summary.defective is None:
+        yield (
+            f"There is no list of defective tasks ({DEFECTIVE.relative_to(ROOT)}): "
+            "all figures are with them."
+        )
+    else:
+        named = ", ".join(sorted(summary.defective)) or "none, so without them is the same"
+        yield f"Defective among the evaluated tasks: {named}."
+    if summary.baseline is not None:
+        steps = list(next(iter(summary.baseline.values())))
+        which = f"its step {steps[0]}" if len(steps) == 1 else "same step"
+        yield (
+            f"points, better, worse, p: against {args.baseline_dir}, {which} (-: it has none), paired "
+            "by task; p of the exact McNemar test."
+        )
+
+
+def show(summary: Summary, args: argparse.Namespace) -> None:
+    """Print tables and notes."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
+    defective = summary.defective or frozenset()
+    affected = {suite for suite, tasks in summary.suites.items() if defective & tasks.keys()}
+    rows = [r for r in summary.rows if r.defective_tasks == "included" or r.suite in affected]
+    for table in tables(rows, summary.baseline is not None, spaces=int(console.width >= 100)):
+        console.print(table)
+        console.print()
+    for note in notes(summary, args):
+        console.print(note, markup=False, highlight=False)
+
+
+# ---- files -------------------------------------------------------------------------------------
+
+
+def write_json(path: Path, summary: Summary, args: argparse.Namespace) -> None:
+    """The rows and what they were made from."""
+    document = {
+        "val_dir": str(args.val_dir),
+        "parquet": str(args.parquet),
+        "baseline_dir": str(args.baseline_dir) if args.baseline_dir else None,
+        "confidence_level": 0.95,
+        "defective_tasks": None if summary.defective is None else sorted(summary.defective),
+        "incomplete": summary.gaps,
+        "rows": [dataclasses.asdict(row) for row in summary.rows],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """One line a row; an empty cell where there is nothing to compare with."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(
+            file, [field.name for field in dataclasses.fields(Row)], lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(dataclasses.asdict(row) for row in rows)
+
+
+def write_plot(path: Path, rows: Sequence[Row]) -> None:
+    """Pass rate by step with interval bands: a panel a suite, a line a category and the average."""
+    # Imported here: it takes a second, which a table need not wait for.
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise BadInput(f"--plot needs a newer environment ({error}); run install.sh") from None
+
+    shown = [row for row in rows if row.defective_tasks == "included"]
+    suites = list(dict.fromkeys(row.suite for row in shown))
+    figure = Figure(figsize=(9, 4.8 * len(suites)), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, suite in zip(figure.subplots(len(suites), squeeze=False)[:, 0], suites, strict=True):
+        _draw(axes, [row for row in shown if row.suite == suite])
+        axes.set_title(f"Validation, suite {suite!r}, with 95 % intervals")
+    figure.savefig(path, dpi=150)
+
+
+def _draw(axes: Any, rows: Sequence[Row]) -> None:
+    steps = sorted({row.step for row in rows})
+    names = [name for name in dict.fromkeys(row.category for row in rows) if name != AVERAGE]
+    for place, name in enumerate([*names, AVERAGE]):
+        line = [row for row in rows if row.category == name]
+        average = name == AVERAGE
+        rates = [100 * row.pass_rate for row in line]
+        low, high = [100 * row.low for row in line], [100 * row.high for row in line]
+        style = {
+            "color": "black" if average else COLOURS[place % len(COLOURS)],
+            "marker": "o" if average else "s^Dv"[place % 4],
+            "label": f"{name} (n={max(row.rollouts for row in line)})",
+            "zorder": 3 if average else 2,
+        }
+        if len(steps) > 1:
+            at = [row.step for row in line]
+            axes.plot(at, rates, linewidth=2.6 if average else 1.4, **style)
+            axes.fill_between(at, low, high, color=style["color"], alpha=0.12, linewidth=0)
+        else:
+            # A band has no width at one step: bars, side by side.
+            reach = [[rates[0] - low[0]], [high[0] - rates[0]]]
+            axes.errorbar([place], rates, reach, capsize=4, linestyle="", **style)
+    top = min(100, 5 + max(100 * row.high for row in rows))
+    axes.set_ylim(-top / 50, top)
+    axes.set_ylabel("pass rate (%)")
+    axes.set_xlabel("training step" if len(steps) > 1 else f"at training step {steps[0]}")
+    axes.set_xticks(steps[:: 1 + len(steps) // 20] if len(steps) > 1 else [])
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+
+
+# ---- command line ------------------------------------------------------------------------------
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    file: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+    folder: dict[str, Any] = {"type": Path, "metavar": "DIR"}
+    option = parser.add_argument
+    option("--val-dir", required=True, help="folder of validation logs", **folder)
+    option(
+        "--parquet",
+        required=True,
+        help="evaluation file of the run, e.g. data/bfcl_eval_400.parquet; its column "
+        "__rollout_n__, where it has one, says how many rollouts a task has",
+        **file,
+    )
+    option("--bfcl-jsonl", help="multi_turn_processed.jsonl: checks --parquet's tasks", **file)
+    option(
+        "--baseline-dir",
+        help="logs of another run on the same tasks: each step is compared with its same step, or "
+        "with its only one",
+        **folder,
+    )
+    option(
+        "--defective",
+        help='list of defective tasks, {"tasks": [{"task_id": ...}, ...]} '
+        f"(default {DEFECTIVE.relative_to(ROOT)}, where it is there)",
+        **file,
+    )
+    option(
+        "--allow-incomplete",
+        action="store_true",
+        help="exit with 0 although tasks are missing from the logs or duplicate",
+    )
+    option("--json", help="write all figures, rates as shares from 0 to 1", **file)
+    option("--csv", help="the same as a table, a line a figure", **file)
+    option("--plot", help="PNG: rates by step, with bands", metavar="FILE.png", type=Path)
+    args = parser.parse_args(argv)
+    if args.plot and args.plot.suffix.lower() != ".png":
+        parser.error(f"--plot {args.plot}: expected the name of a .png file")
+    return args
 
 
 def main(argv: list[str]) -> int:
-    """Read the command line, print the summary."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--val-dir", type=Path, required=True, help="folder of validation logs")
-    parser.add_argument(
-        "--parquet", type=Path, help="evaluation file: says which tasks are missing"
-    )
-    parser.add_argument("--bfcl-jsonl", type=Path, help="multi_turn_processed.jsonl: known tasks")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    args = parser.parse_args(argv)
+    """Read the command line, print and write the summary; the exit code tells success."""
+    args = parse_arguments(argv)
     try:
-        categories = known_categories(args.bfcl_jsonl) if args.bfcl_jsonl else None
-        expected = evaluation_tasks(args.parquet) if args.parquet else None
-        rollouts = read_logs(args.val_dir, categories)
-    except BadLog as error:
+        summary = read_all(args)
+        if args.json:
+            write_json(args.json, summary, args)
+        if args.csv:
+            write_csv(args.csv, summary.rows)
+        if args.plot:
+            write_plot(args.plot, summary.rows)
+    except (BadInput, BadValidationLog, OSError) as error:
         print(f"stats_validation_bfcl: {error}", file=sys.stderr)
-        return 2
-    summary = summarise(rollouts)
-    for complaint in complaints(rollouts, expected):
-        print(f"warning: {complaint}", file=sys.stderr)
-    if args.json:
-        print(summary.to_json(orient="records", indent=1))
-    else:
-        console = Console()
-        for table in tables(summary):
-            console.print(table)
-    return 0
+        return 1
+    show(summary, args)
+    for gap in summary.gaps:
+        print(f"stats_validation_bfcl: {gap}", file=sys.stderr)
+    return int(bool(summary.gaps) and not args.allow_incomplete)
 
 
 if __name__ == "__main__":

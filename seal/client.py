@@ -52,6 +52,8 @@ class _Full(EnvironmentFault):
     """The service has as many episodes as it may have."""
 
 
+PROFILE_GRACE_S = 5.0
+"""Seconds that a service has for a profile after another one has taken it."""
 CONNECTIONS = 32
 """Connections to one address; requests beyond wait for one."""
 
@@ -228,7 +230,8 @@ class EnvironmentClient:
     ) -> InterfaceReply:
         """Send a round's failure profile and the interface that was shown in it.
 
-        Every service evolves the run's interface from them.
+        Every service evolves the run's interface from them. All are asked at once; when one has
+        answered, the others have PROFILE_GRACE_S more.
 
         Raises:
             EnvironmentFault: No service took it, or two made different interfaces of it.
@@ -236,12 +239,28 @@ class EnvironmentClient:
         body = {"profile": profile, "config": config, "interface": interface}
         replies: dict[str, InterfaceReply] = {}
         faults: dict[str, EnvironmentFault] = {}
-        for url in self._addresses.urls:
-            try:
-                data = await self._ask(url, "PUT", f"/runs/{run_id}/profile", body)
-                replies[url] = InterfaceReply(**{**data, "active": tuple(data["active"])})
-            except EnvironmentFault as fault:
-                faults[url] = fault
+        asked = {
+            asyncio.ensure_future(self._ask(url, "PUT", f"/runs/{run_id}/profile", body)): url
+            for url in self._addresses.urls
+        }
+        pending = set(asked)
+        while pending:
+            done, pending = await asyncio.wait(
+                pending,
+                timeout=PROFILE_GRACE_S if replies else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for answer in done or pending:
+                url = asked[answer]
+                try:
+                    if not done:
+                        answer.cancel()
+                        raise EnvironmentFault("no answer while another service gave one")
+                    data = answer.result()
+                    replies[url] = InterfaceReply(**{**data, "active": tuple(data["active"])})
+                except EnvironmentFault as fault:
+                    faults[url] = fault
+            pending = pending if done else set()
         if not replies:
             raise EnvironmentFault(_all_of("no environment service took the profile", faults))
         for url, missed in faults.items():
@@ -253,7 +272,7 @@ class EnvironmentClient:
                 missed,
             )
         if len({reply.content_hash for reply in replies.values()}) > 1:
-            made = ", ".join(f"{reply.content_hash} at {url}" for url, reply in replies.items())
+            made = ", ".join(f"{replies[url].content_hash} at {url}" for url in sorted(replies))
             raise EnvironmentFault(
                 f"the environment services made different interfaces of one profile ({made}); "
                 "start all of them anew, from the same version of the project"
@@ -353,5 +372,5 @@ class EnvironmentClient:
 
 def _all_of(what: str, faults: Mapping[str, EnvironmentFault]) -> str:
     """The faults of all addresses in one sentence; of one address, its own."""
-    said = "; ".join(map(str, faults.values()))
+    said = "; ".join(str(faults[url]) for url in sorted(faults))
     return said if len(faults) == 1 else f"{what}: {said}"

@@ -8,7 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.loop_log")
+METHOD = (
+    "seal.wire",
+    "seal.formats",
+    "seal.coevolution",
+    "seal.loop_log",
+    "seal.validation_log",
+    "seal.validation_statistics",
+    "seal.validation_summary",
+)
 DIALOGUE = ("seal.access_token", "seal.addresses", "seal.client", "seal.episode")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = ("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict", "omegaconf")
@@ -29,6 +37,9 @@ ROOMS = (
             "seal/__init__.py",
             "seal/wire.py",
             "seal/loop_log.py",
+            "seal/validation_log.py",
+            "seal/validation_statistics.py",
+            "seal/validation_summary.py",
             "seal/formats",
             "seal/coevolution",
         ),

@@ -55,6 +55,8 @@ _RECOVERY_LABELS = (
 _MOST_REASONS = 3
 """Faults or violations that one hint names; of a longer list the first ones are the cause."""
 _LONGEST_REASON = 200
+_MOST_MARKED = 4096
+"""Marked docs that are kept; BFCL has 128."""
 _ROUNDING = 1e-9
 """A threshold counts as reached from this far below: statistics are floats."""
 
@@ -118,6 +120,8 @@ class Interface:
     def tool_docs(self, docs: Sequence[ToolDoc]) -> list[ToolDoc]:
         """Tool docs as the policy sees them; the given ones stay as they are.
 
+        Docs are shared between episodes, given or returned: never change one.
+
         >>> doc = {
         ...     "type": "function",
         ...     "function": {
@@ -134,11 +138,7 @@ class Interface:
         >>> shown["function"]["parameters"]["properties"]["folder"]["description"]
         'Where to. (required) Type: a string.'
         """
-        shown = copy.deepcopy(list(docs))
-        if self.schema_cues:
-            for doc in shown:
-                _mark(doc["function"]["parameters"])
-        return shown
+        return [_marked(doc) for doc in docs] if self.schema_cues else list(docs)
 
     def system_note(self) -> str | None:
         """Text for the system message, None if there is nothing to say."""
@@ -351,6 +351,21 @@ def _guidelines(names: object) -> tuple[Label, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"{path}: expected each label once, got {', '.join(names)}")
     return tuple(Label(name) for name in names)
+
+
+_MARKED: dict[int, tuple[ToolDoc, ToolDoc]] = {}
+"""Docs that were marked before, by identity: they are shared by all episodes and never change."""
+
+
+def _marked(doc: ToolDoc) -> ToolDoc:
+    known = _MARKED.get(id(doc))
+    if known is None or known[0] is not doc:
+        copied = copy.deepcopy(doc)
+        _mark(copied["function"]["parameters"])
+        if len(_MARKED) >= _MOST_MARKED:
+            _MARKED.clear()
+        known = _MARKED[id(doc)] = (doc, copied)  # holding the doc keeps its identity its own
+    return known[1]
 
 
 def _mark(schema: dict[str, Any]) -> None:

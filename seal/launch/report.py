@@ -5,7 +5,6 @@ fixed evaluation, labels, the learning interface.
 """
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from rich.table import Table
 
 from seal.launch.run import ROOT, Finished
 from seal.loop_log import ROUNDS, LineReader
+from seal.validation_log import BadValidationLog, log_files, read_log
 
 
 @dataclass(frozen=True)
@@ -45,34 +45,36 @@ class SuiteResult:
 
 
 def read_validation(path: Path) -> dict[str, SuiteResult]:
-    """A validation log, split by suite."""
+    """A validation log, split by suite.
+
+    Raises:
+        BadValidationLog: It cannot be used.
+    """
     suites: dict[str, SuiteResult] = {}
-    # Not splitlines: a dialogue may hold characters that it takes for line ends.
-    for text in path.read_text("utf-8").rstrip("\n").split("\n"):
-        line = json.loads(text)
-        suite = suites.setdefault(line["suite"], SuiteResult({}, Counter()))
-        suite.passes.setdefault(line["category"], []).append(float(line["score"]))
-        suite.labels.update(label for label in line["labels"].split(",") if label)
+    for rollout in read_log(path):
+        suite = suites.setdefault(rollout.suite, SuiteResult({}, Counter()))
+        suite.passes.setdefault(rollout.category, []).append(rollout.score)
+        suite.labels.update(rollout.labels)
     return suites
 
 
 def first_and_last(folder: Path) -> tuple[Path, Path] | None:
-    """The first and the last validation log of a run, by step; None without two."""
-    logs = sorted(folder.glob("*.jsonl"), key=lambda path: int(path.stem))
+    """The first and the last validation log of a run, by step; None without two.
+
+    Raises:
+        BadValidationLog: A log is not named after a step.
+    """
+    logs = log_files(folder)
     return (logs[0], logs[-1]) if len(logs) > 1 else None
 
 
 def print_report(console: Console, recipe: DictConfig, finished: Finished) -> None:
     """Print everything a reader wants to know after a run."""
-    folder = ROOT / recipe.trainer.validation_data_dir
-    logs = first_and_last(folder)
-    if logs is not None:
-        before, after = (read_validation(log) for log in logs)
-        for suite in after:
-            if suite in before:
-                _pass_rates(console, suite, before[suite], after[suite], logs)
-        common = [suite for suite in after if suite in before]
-        _labels(console, [(suite, before[suite], after[suite]) for suite in common])
+    try:
+        _validations(console, ROOT / recipe.trainer.validation_data_dir)
+    except BadValidationLog as error:
+        # The run is done, and the rest of what it left behind still tells something.
+        console.print(f"no pass rates: {error}", style="red", markup=False, highlight=False)
     rounds = list(LineReader(ROOT / recipe.seal.loop_dir / ROUNDS).new())
     if rounds:
         _interface(console, rounds)
@@ -84,6 +86,17 @@ def print_report(console: Console, recipe: DictConfig, finished: Finished) -> No
         ("configuration and process logs", f"launcher_record/{recipe.trainer.experiment_name}"),
     ):
         console.print(f"  {what}: {path}/", highlight=False)
+
+
+def _validations(console: Console, folder: Path) -> None:
+    logs = first_and_last(folder)
+    if logs is None:
+        return
+    before, after = (read_validation(log) for log in logs)
+    common = [suite for suite in after if suite in before]
+    for suite in common:
+        _pass_rates(console, suite, before[suite], after[suite], logs)
+    _labels(console, [(suite, before[suite], after[suite]) for suite in common])
 
 
 def _pass_rates(

@@ -199,7 +199,7 @@ class SealTrainer(PPOTrainerSync):
                 url_list(settings.env_url),
                 settings.env_type,
                 token=read_token(settings.token_file),
-                attempts=4 + math.ceil(self.config.trainer.env_failure.wait_s / 5.0),
+                attempts=5 + math.ceil(self.config.trainer.env_failure.wait_s / 5.0),
             ) as client:
                 return await client.put_profile(
                     self.config.seal.run_id,

@@ -12,16 +12,30 @@ what a call does; the same seed gives the same trajectories on every machine.
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from seal.formats import ToolCall
-from seal.wire import ToolDoc
+from material import (
+    ODD_KEYS,
+    PYTHON_NAMES,
+    REFUSED_NAMES,
+    UNICODE,
+    Material,
+    NothingToMutate,
+    Program,
+    pick,
+    pick_argument,
+    plausible_call,
+    values,
+    with_call,
+    with_turn,
+    with_value,
+)
 
-Program = list[list[ToolCall]]
-"""Calls of each turn."""
+from seal.formats import ToolCall
+
 Turns = tuple[tuple[tuple[ToolCall, ...], ...], ...]
 """Calls of each step of each turn."""
 
@@ -77,16 +91,6 @@ class Mutation(StrEnum):
 
 
 @dataclass(frozen=True)
-class Material:
-    """What a task has beside its reference program."""
-
-    tools: Sequence[ToolDoc]
-    """Docs of all of its tools."""
-    known: Mapping[str, Sequence[Any]]
-    """Values, by argument name, that the program need not mention but that exist."""
-
-
-@dataclass(frozen=True)
 class Trajectory:
     """What an assistant asked for in an episode."""
 
@@ -131,10 +135,6 @@ def mutate(
     return Trajectory("+".join(kinds), _in_steps(changed, kinds, rng), Mutation.POSITIONAL in kinds)
 
 
-class NothingToMutate(ValueError):
-    """A program has no room for a mutation."""
-
-
 def _in_steps(program: Program, kinds: Sequence[Mutation], rng: random.Random) -> Turns:
     one, single = Mutation.ONE_MESSAGE in kinds, Mutation.SPLIT_STEPS in kinds
     turns = []
@@ -158,25 +158,25 @@ def _unchanged(program: Program, task: Material, rng: random.Random) -> Program:
 
 def _dropped(program: Program, task: Material, rng: random.Random) -> Program:
     for _ in range(rng.randint(1, 2)):
-        turn, index = _pick(program, rng)
-        program = _with_turn(program, turn, program[turn][:index] + program[turn][index + 1 :])
+        turn, index = pick(program, rng)
+        program = with_turn(program, turn, program[turn][:index] + program[turn][index + 1 :])
         if not any(program):
             break
     return program
 
 
 def _repeated(program: Program, task: Material, rng: random.Random) -> Program:
-    turn, index = _pick(program, rng)
+    turn, index = pick(program, rng)
     calls = list(program[turn])
     calls.insert(rng.choice([index, len(calls)]), calls[index])
-    return _with_turn(program, turn, calls)
+    return with_turn(program, turn, calls)
 
 
 def _reordered(program: Program, task: Material, rng: random.Random) -> Program:
     long_turns = [index for index, calls in enumerate(program) if len(calls) > 1]
     if long_turns and rng.random() < 0.7:
         turn = rng.choice(long_turns)
-        return _with_turn(program, turn, rng.sample(program[turn], k=len(program[turn])))
+        return with_turn(program, turn, rng.sample(program[turn], k=len(program[turn])))
     if len(program) < 2:
         raise NothingToMutate("no turn has two calls")
     one, other = rng.sample(range(len(program)), k=2)
@@ -186,7 +186,7 @@ def _reordered(program: Program, task: Material, rng: random.Random) -> Program:
 
 
 def _truncated(program: Program, task: Material, rng: random.Random) -> Program:
-    turn, index = _pick(program, rng)
+    turn, index = pick(program, rng)
     if turn and rng.random() < 0.3:
         return program[:turn]  # every turn that was begun is whole
     begun = [*program[:turn], program[turn][:index]]
@@ -202,13 +202,13 @@ def _wrong_value(program: Program, task: Material, rng: random.Random) -> Progra
         if isinstance(value, int | float):
             return rng.choice([value + 1, -value, value * 10, value / 2])
         if isinstance(value, str):
-            others = [text for text in _values(program, str) if text != value]
+            others = [text for text in values(program, str) if text != value]
             return rng.choice([value + "x", value[:-1], value.upper(), "", *others[:4]])
         if isinstance(value, list):
             return rng.choice([value[:-1], value + value, value[::-1], []])
         return {}
 
-    return _with_value(program, rng, object, other)
+    return with_value(program, rng, object, other)
 
 
 def _same_value(program: Program, task: Material, rng: random.Random) -> Program:
@@ -224,24 +224,24 @@ def _same_value(program: Program, task: Material, rng: random.Random) -> Program
     call = program[turn][index]
     one, other = rng.sample(sorted(call.arguments), k=2)
     changed = {**call.arguments, other: copy.deepcopy(call.arguments[one])}
-    return _with_call(program, turn, index, ToolCall(call.name, changed))
+    return with_call(program, turn, index, ToolCall(call.name, changed))
 
 
 def _missing_argument(program: Program, task: Material, rng: random.Random) -> Program:
-    turn, index, key = _pick_argument(program, rng, object)
+    turn, index, key = pick_argument(program, rng, object)
     call = program[turn][index]
     rest = {name: value for name, value in call.arguments.items() if name != key}
-    return _with_call(program, turn, index, ToolCall(call.name, rest))
+    return with_call(program, turn, index, ToolCall(call.name, rest))
 
 
 def _extra_argument(program: Program, task: Material, rng: random.Random) -> Program:
-    turn, index = _pick(program, rng)
+    turn, index = pick(program, rng)
     call = program[turn][index]
     keys = [key for key in ("path", "verbose", "self", "user_id", "x") if key not in call.arguments]
     extra = {rng.choice(keys): rng.choice([1, True, "x", None, [1.5]])}
     first = rng.random() < 0.5
     arguments = {**extra, **call.arguments} if first else {**call.arguments, **extra}
-    return _with_call(program, turn, index, ToolCall(call.name, arguments))
+    return with_call(program, turn, index, ToolCall(call.name, arguments))
 
 
 def _wrong_type(program: Program, task: Material, rng: random.Random) -> Program:
@@ -249,7 +249,7 @@ def _wrong_type(program: Program, task: Material, rng: random.Random) -> Program
         choices = [None, [value], {"value": value}, {}, True, 7, 2.5, str(value)]
         return rng.choice([choice for choice in choices if type(choice) is not type(value)])
 
-    return _with_value(program, rng, object, other)
+    return with_value(program, rng, object, other)
 
 
 def _deep_value(program: Program, task: Material, rng: random.Random) -> Program:
@@ -258,48 +258,44 @@ def _deep_value(program: Program, task: Material, rng: random.Random) -> Program
             value = [value]
         return value
 
-    return _with_value(program, rng, object, other)
+    return with_value(program, rng, object, other)
 
 
 def _other_tool(program: Program, task: Material, rng: random.Random) -> Program:
     if not task.tools:
         raise NothingToMutate("no tool docs were given")
     for _ in range(rng.randint(1, 4)):
-        call = _plausible_call(rng.choice(task.tools), program, task, rng)
+        call = plausible_call(rng.choice(task.tools), program, task, rng)
         if rng.random() < 0.3 and any(program):
-            program = _with_call(program, *_pick(program, rng), call)
+            program = with_call(program, *pick(program, rng), call)
             continue
         turn = rng.randrange(len(program))
         calls = list(program[turn])
         calls.insert(rng.randint(0, len(calls)), call)
-        program = _with_turn(program, turn, calls)
+        program = with_turn(program, turn, calls)
     return program
 
 
-_PYTHON_NAMES = ("print", "sorted", "len", "max", "str", "json", "copy", "func_call", "lambda")
-_REFUSED_NAMES = ("kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run")
-
-
 def _unknown_name(program: Program, task: Material, rng: random.Random) -> Program:
-    turn, index = _pick(program, rng)
+    turn, index = pick(program, rng)
     call = program[turn][index]
     slips = (call.name + "s", call.name.upper() + "_", "do_" + call.name, "Tools." + call.name)
     name = rng.choice(
-        [*slips, rng.choice(_PYTHON_NAMES), rng.choice(_REFUSED_NAMES), "no name", "x" * 90]
+        [*slips, rng.choice(PYTHON_NAMES), rng.choice(REFUSED_NAMES), "no name", "x" * 90]
     )
-    return _with_call(program, turn, index, ToolCall(name, call.arguments))
+    return with_call(program, turn, index, ToolCall(name, call.arguments))
 
 
 def _other_turn(program: Program, task: Material, rng: random.Random) -> Program:
     if len(program) < 2:
         raise NothingToMutate("there is one turn only")
-    turn, index = _pick(program, rng)
+    turn, index = pick(program, rng)
     empty = [other for other, calls in enumerate(program) if not calls]
     others = empty or [other for other in (turn - 1, turn + 1) if 0 <= other < len(program)]
     target = rng.choice(others)
     moved = program[turn] if rng.random() < 0.5 else program[turn][index : index + 1]
     rest = [call for call in program[turn] if not any(call is one for one in moved)]
-    return _with_turn(_with_turn(program, turn, rest), target, program[target] + moved)
+    return with_turn(with_turn(program, turn, rest), target, program[target] + moved)
 
 
 def _keyword_order(program: Program, task: Material, rng: random.Random) -> Program:
@@ -312,46 +308,23 @@ def _keyword_order(program: Program, task: Material, rng: random.Random) -> Prog
     ]
 
 
-_ODD_KEYS = (
-    "from",
-    "class",
-    "file name",
-    "file-name",
-    "",
-    "1st",
-    "None",
-    "\ufb01le_name",
-    "a=1, b",
-)
-
-
 def _odd_keyword(program: Program, task: Material, rng: random.Random) -> Program:
-    turn, index, key = _pick_argument(program, rng, object)
+    turn, index, key = pick_argument(program, rng, object)
     call = program[turn][index]
-    odd = rng.choice(_ODD_KEYS)
+    odd = rng.choice(ODD_KEYS)
     renamed = {odd if name == key else name: value for name, value in call.arguments.items()}
-    return _with_call(program, turn, index, ToolCall(call.name, renamed))
-
-
-_UNICODE = (
-    "caf\u00e9 \u4f60\u597d \U0001f600",
-    "\u202eabc\u200b",
-    "\ufb01le \u212b \u0130",
-    "a\x00b\x7f\x85\u2028",
-    "\ud800",
-    'it\'s "x"\n\t\\ {curly} %s',
-)
+    return with_call(program, turn, index, ToolCall(call.name, renamed))
 
 
 def _unicode(program: Program, task: Material, rng: random.Random) -> Program:
-    text = rng.choice(_UNICODE)
-    return _with_value(program, rng, str, lambda key, value: rng.choice([text, value + text]))
+    text = rng.choice(UNICODE)
+    return with_value(program, rng, str, lambda key, value: rng.choice([text, value + text]))
 
 
 def _long_string(program: Program, task: Material, rng: random.Random) -> Program:
     piece = rng.choice(["x", "long text ", "line\n", "\u00e9"])
     text = (piece * LONG)[:LONG]
-    return _with_value(program, rng, str, lambda key, value: rng.choice([text, value + text]))
+    return with_value(program, rng, str, lambda key, value: rng.choice([text, value + text]))
 
 
 def _call_like_text(program: Program, task: Material, rng: random.Random) -> Program:
@@ -371,7 +344,7 @@ def _call_like_text(program: Program, task: Material, rng: random.Random) -> Pro
         )
         return rng.choice([text, f"{value} {text}"])
 
-    return _with_value(program, rng, str, other)
+    return with_value(program, rng, str, other)
 
 
 _CHANGES: Mapping[Mutation, Callable[[Program, Material, random.Random], Program]] = {
@@ -398,87 +371,3 @@ _CHANGES: Mapping[Mutation, Callable[[Program, Material, random.Random], Program
     Mutation.SPLIT_STEPS: _unchanged,  # a matter of steps
     Mutation.ONE_MESSAGE: _unchanged,
 }
-
-
-def _plausible_call(doc: ToolDoc, program: Program, task: Material, rng: random.Random) -> ToolCall:
-    """A call of a tool with the arguments that its doc asks for, and some of the optional ones."""
-    parameters = doc["function"]["parameters"]
-    wanted = [
-        (key, schema)
-        for key, schema in parameters["properties"].items()
-        if key in parameters["required"] or rng.random() < 0.5
-    ]
-    arguments = {key: _plausible_value(key, schema, program, task, rng) for key, schema in wanted}
-    return ToolCall(doc["function"]["name"], arguments)
-
-
-def _plausible_value(
-    key: str, schema: Mapping[str, Any], program: Program, task: Material, rng: random.Random
-) -> Any:
-    calls = [call for turn in program for call in turn]
-    known = [call.arguments[key] for call in calls if key in call.arguments]
-    known += task.known.get(key, ())
-    if known and rng.random() < 0.7:
-        return rng.choice(known)
-    match schema["type"]:
-        case "string":
-            return rng.choice([*_values(program, str), key, "a"])
-        case "integer":
-            return rng.choice([0, 1, 2, 10])  # small: a tool may raise one number to another
-        case "float":
-            return rng.choice([0.0, 1.5, -2.0, 10])
-        case "boolean":
-            return rng.random() < 0.5
-        case "array":
-            items = schema["items"]
-            return [
-                _plausible_value(key, items, [], Material([], {}), rng)
-                for _ in range(rng.randint(0, 3))
-            ]
-    return {}
-
-
-def _values(program: Program, kind: type) -> Iterator[Any]:
-    for calls in program:
-        for call in calls:
-            yield from (value for value in call.arguments.values() if isinstance(value, kind))
-
-
-def _pick(program: Program, rng: random.Random) -> tuple[int, int]:
-    """Turn and place of some call."""
-    places = [(turn, index) for turn, calls in enumerate(program) for index in range(len(calls))]
-    if not places:
-        raise NothingToMutate("the program has no call")
-    return rng.choice(places)
-
-
-def _pick_argument(program: Program, rng: random.Random, kind: type) -> tuple[int, int, str]:
-    places = [
-        (turn, index, key)
-        for turn, calls in enumerate(program)
-        for index, call in enumerate(calls)
-        for key, value in call.arguments.items()
-        if isinstance(value, kind)
-    ]
-    if not places:
-        raise NothingToMutate(f"no call has an argument of type {kind.__name__}")
-    return rng.choice(places)
-
-
-def _with_value(
-    program: Program, rng: random.Random, kind: type, change: Callable[[str, Any], Any]
-) -> Program:
-    """The program with the value of one argument of this type changed."""
-    turn, index, key = _pick_argument(program, rng, kind)
-    call = program[turn][index]
-    changed = {**call.arguments, key: change(key, call.arguments[key])}
-    return _with_call(program, turn, index, ToolCall(call.name, changed))
-
-
-def _with_call(program: Program, turn: int, index: int, call: ToolCall) -> Program:
-    calls = program[turn]
-    return _with_turn(program, turn, [*calls[:index], call, *calls[index + 1 :]])
-
-
-def _with_turn(program: Program, turn: int, calls: list[ToolCall]) -> Program:
-    return [*program[:turn], calls, *program[turn + 1 :]]

@@ -18,6 +18,7 @@ trainer gets them, the policy does not.
 """
 
 import ast
+import copy
 import functools
 import itertools
 import json
@@ -51,7 +52,7 @@ from seal.formats import ParseFault, ToolCall, parse, render_calls
 from seal.wire import Message, ToolDoc, TurnDiagnosis
 
 LOG = logging.getLogger(__name__)
-SOME_TASKS = [*load_tasks().values()][::41]
+SOME_TASKS = [*load_tasks().values()][::53]
 
 SHOWN_AT_ONCE = InterfaceConfig().max_guidelines
 INTERFACES = [
@@ -206,8 +207,8 @@ class Secrets:
         found = [
             value
             for value in self.strings
-            if value.casefold() in folded
-            and value.casefold() not in FIXED
+            if is_token(value.casefold(), folded)
+            and not is_token(value.casefold(), FIXED)
             and not any(value in shown for shown in visible)
         ]
         numbers = self.numbers & numbers_in(text)
@@ -224,6 +225,11 @@ class Secrets:
         named = self.tools & {*re.findall(r"\w+", added.text)} - FIXED_WORDS
         for name in named.difference(re.findall(r"\w+", added.quotable)):
             yield Finding("name", self.task_id, name, added.text)
+
+
+def is_token(value: str, text: str) -> bool:
+    """Whether a value stands in a text, and not within a word."""
+    return value in text and bool(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text))
 
 
 def numbers_in(text: str) -> set[float]:
@@ -329,7 +335,7 @@ class Twins:
         agree = plain.category == shown.category and plain.interface_version == 0
         system, *others = shown.state
         note = system["content"]
-        plain_docs, shown_docs = plain.tools, shown.tools
+        plain_docs, shown_docs = [*plain.tools], [*shown.tools]
         plain_state = plain.state
         if not plain.tools:  # docs are text, in the system message
             before, plain_docs, after = _prompt(plain.state[0]["content"])
@@ -618,21 +624,21 @@ def test_interfaces_show_every_guideline() -> None:
 
 def test_added_texts_hold_nothing_of_the_reference() -> None:
     tally = play_all(SOME_TASKS, every=1, drawn=2)
-    assert tally.added["note"] == tally.episodes > 250
-    assert tally.added["marks"] > 5000 and tally.added["revealed marks"] > 50
-    assert tally.added["hint"] > 200 and tally.added["parse feedback"] > 15
-    assert tally.replies > 2500 and tally.reasons > 1000
-    assert sum(tally.hidden.values()) > 15
+    assert tally.added["note"] == tally.episodes > 200
+    assert tally.added["marks"] > 4000 and tally.added["revealed marks"] > 30
+    assert tally.added["hint"] > 150 and tally.added["parse feedback"] > 10
+    assert tally.replies > 2000 and tally.reasons > 800
+    assert sum(tally.hidden.values()) > 60
 
 
 @pytest.mark.slow
 def test_added_texts_hold_nothing_of_any_reference() -> None:
-    tally = play_all(load_tasks().values(), every=3, drawn=1)
-    assert len(tally.hidden) == 800 and sum(tally.hidden.values()) > 700
-    assert tally.added["note"] == tally.episodes > 4000
-    assert tally.added["marks"] > 90_000 and tally.added["revealed marks"] > 1000
-    assert tally.added["hint"] > 2500 and tally.added["parse feedback"] > 200
-    assert tally.replies > 35_000 and tally.reasons > 15_000
+    tally = play_all(load_tasks().values(), every=4, drawn=1)
+    assert len(tally.hidden) == 800 and sum(tally.hidden.values()) > 3000
+    assert tally.added["note"] == tally.episodes > 3000
+    assert tally.added["marks"] > 50_000 and tally.added["revealed marks"] > 1000
+    assert tally.added["hint"] > 1500 and tally.added["parse feedback"] > 150
+    assert tally.replies > 30_000 and tally.reasons > 12_000
 
 
 # ---- the rules find what breaks them -------------------------------------------------------
@@ -652,7 +658,7 @@ class Leaky(Interface):
     secret: str = ""
 
     def tool_docs(self, docs: Sequence[ToolDoc]) -> list[ToolDoc]:
-        shown = super().tool_docs(docs)
+        shown = copy.deepcopy(super().tool_docs(docs))
         for doc in shown if self.channel in ("docs", "rewritten docs") else ():
             for field in doc["function"]["parameters"]["properties"].values():
                 before = field["description"] if self.channel == "docs" else ""

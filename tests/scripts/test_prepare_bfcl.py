@@ -1,11 +1,37 @@
 import json
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import prepare_bfcl
 import pytest
+from bfcl_splits import CATEGORIES, MARKS, Split, Task, leakage, linked_scenarios
 
 ROOT = Path(__file__).resolve().parents[2]
+MADE = {
+    "bfcl_400_split.json",
+    "bfcl_eval_400.parquet",
+    "bfcl_scenario_eval.parquet",
+    "bfcl_scenario_split.json",
+    "bfcl_scenario_train.parquet",
+    "bfcl_train.parquet",
+    "quickstart_eval.parquet",
+    "quickstart_tasks.json",
+    "quickstart_train.parquet",
+}
+SPLITS = {
+    "bfcl_400_split.json": ("bfcl_train.parquet", "bfcl_eval_400.parquet"),
+    "bfcl_scenario_split.json": ("bfcl_scenario_train.parquet", "bfcl_scenario_eval.parquet"),
+}
+
+
+@pytest.fixture(scope="module")
+def tasks() -> list[Task]:
+    return prepare_bfcl.read_tasks(prepare_bfcl.bfcl_data(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -16,20 +42,46 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_committed_files_are_what_the_script_makes(made: Path) -> None:
-    committed = sorted(path.name for path in (ROOT / "data").iterdir())
-    assert committed == sorted(
-        path.name for path in made.iterdir() if path.name != "processed.jsonl"
-    )
-    for name in committed:
+    assert {path.name for path in made.iterdir()} == MADE | {"processed.jsonl"}
+    for name in MADE:
         assert (ROOT / "data" / name).read_bytes() == (made / name).read_bytes(), name
 
 
-def test_the_split_halves_every_category(made: Path) -> None:
-    split = json.loads((made / "bfcl_400_split.json").read_text())
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_split_halves_every_category_and_its_tables_hold_it(name: str, made: Path) -> None:
+    split = json.loads((made / name).read_text())
     assert not set(split["train"]) & set(split["val"])
-    for part in ("train", "val"):
-        for category in prepare_bfcl.CATEGORIES:
+    for part, table in zip(("train", "val"), SPLITS[name], strict=True):
+        for category in CATEGORIES:
             assert sum(task.startswith(category) for task in split[part]) == 100
+        rows = pd.read_parquet(made / table)
+        assert [info["task_id"] for info in rows["extra_info"]] == split[part]
+
+
+def test_the_scenario_split_has_no_scenario_on_both_sides(made: Path, tasks: list[Task]) -> None:
+    split = prepare_bfcl.read_split(made / "bfcl_scenario_split.json", tasks)
+    sides = [{task.scenario for task in side} for side in (split.train, split.val)]
+    assert sides[0] | sides[1] == set(range(200))
+    assert len(sides[0]) == len(sides[1]) == 100
+    linked = [group for group in linked_scenarios(tasks) if len(group) > 1]
+    assert linked == [[40, 43], [102, 148], [107, 136], [120, 124]]
+    assert all(sum(side.issuperset(group) for side in sides) == 1 for group in linked)
+
+
+def test_leakage_of_both_splits(made: Path, tasks: list[Task]) -> None:
+    leaking, disjoint = (
+        [tuple(row.shared.values()) for row in leakage(prepare_bfcl.read_split(made / name, tasks))]
+        for name in SPLITS
+    )
+    assert tuple(MARKS) == ("scenario", "calls", "turns", "messages", "message")
+    assert leaking == [
+        (92, 89, 46, 69, 90),
+        (92, 91, 23, 67, 90),
+        (92, 90, 17, 0, 90),
+        (92, 85, 44, 74, 90),
+        (368, 355, 130, 210, 360),
+    ]
+    assert disjoint == [(0, 0, 0, 0, 0)] * 5
 
 
 def test_rows_say_which_mode_and_hold_no_reference(made: Path) -> None:
@@ -52,12 +104,199 @@ def test_the_quickstart_trains_on_training_tasks_and_never_on_its_benchmark(made
     assert len(suites["benchmark"]) == 20 and suites["benchmark"] <= set(split["val"])
 
 
-def test_another_seed_splits_otherwise(made: Path, tmp_path: Path) -> None:
-    prepare_bfcl.main(["--seed=1", f"--out={tmp_path}", f"--processed={tmp_path / 'p.jsonl'}"])
-    name = "bfcl_400_split.json"
-    assert (tmp_path / name).read_text() != (made / name).read_text()
+def test_another_seed_splits_otherwise(made: Path, tasks: list[Task]) -> None:
+    files = prepare_bfcl.recipe_files(tasks, seed=1)
+    assert all(files[name] != (made / name).read_bytes() for name in SPLITS)
+
+
+def test_the_run_prints_its_files_and_both_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare_bfcl.main([f"--out={tmp_path}", f"--processed={tmp_path / 'p.jsonl'}"])
+    printed = capsys.readouterr().out
+    assert all(f"{tmp_path / name}\n" in printed for name in (*MADE, "p.jsonl"))
+    assert re.findall("Leakage of (.*)", printed) == list(SPLITS)
+    assert [line.split()[1:] for line in printed.splitlines() if line.startswith("all ")] == [
+        ["400", "400", "368", "355", "130", "210", "360"],
+        ["400", "400", "0", "0", "0", "0", "0"],
+    ]
+
+
+def test_the_report_of_a_split_file_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = ROOT / "data/bfcl_400_split.json"
+    prepare_bfcl.main([f"--leakage-report={split}", f"--out={tmp_path / 'out'}"])
+    assert f"Leakage of {split}\n" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_somebody_else_s_split_gets_tables_of_its_own_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "theirs.json"
+    split = {"train": ["multi_turn_base_7"], "val": ["multi_turn_miss_param_9"]}
+    path.write_text(json.dumps(split))
+    prepare_bfcl.main([f"--split-file={path}", f"--out={tmp_path / 'out'}"])
+    assert sorted(made.name for made in (tmp_path / "out").iterdir()) == [
+        "theirs_eval.parquet",
+        "theirs_train.parquet",
+    ]
+    for part, mode, ids in (("train", "train", split["train"]), ("eval", "eval", split["val"])):
+        (info,) = pd.read_parquet(tmp_path / f"out/theirs_{part}.parquet")["extra_info"]
+        assert ([info["task_id"]], info["mode"]) == (ids, mode)
+    assert "Leakage of" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--split-file", "--leakage-report"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"train": ["a"], "val": ["multi_turn_base_0"]}', "does not have: a$"),
+        ("{", "is not JSON"),
+        ("\xff", "is not JSON"),
+        (None, "No such file"),
+    ],
+)
+def test_a_split_file_that_cannot_be_used_is_named(
+    option: str, content: str | None, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "theirs.json"
+    if content is not None:
+        path.write_bytes(content.encode("latin-1"))
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit, match=f"^prepare_bfcl: .*theirs.json.*{message}"):
+        prepare_bfcl.main([f"{option}={path}", f"--out={out}"])
+    assert not out.exists()
+
+
+def test_a_split_file_does_not_replace_a_recipe_s_table(tasks: list[Task]) -> None:
+    with pytest.raises(prepare_bfcl.splits.BadData, match=r"bfcl_scenario_train\.parquet"):
+        prepare_bfcl.split_files(Split(tasks[:1], tasks[1:2]), "bfcl_scenario")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the files that hold the tasks, to break."""
+    source, copy = prepare_bfcl.bfcl_data(ROOT), tmp_path / "bfcl_eval_data"
+    for category in CATEGORIES:
+        for name in (f"BFCL_v4_{category}.json", f"possible_answer/BFCL_v4_{category}.json"):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, copy / name)
+    return copy
+
+
+BASE = "BFCL_v4_multi_turn_base.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "replacement", "message"),
+    [
+        (BASE, r"\A.*\n", "", "has 199 tasks.*foreign: multi_turn_base_0$"),
+        (BASE, r"\A(.*\n)", r"\1\1", "has 201 tasks.*foreign: multi_turn_base_0$"),
+        (BASE, "multi_turn_base_0", "multi_turn_base_1", "has 200.*_1 and 1 more$"),
+        (BASE, "multi_turn_base_0", "another_0", "has 200.*another_0 and 1 more$"),
+        (BASE, r"\A", "{\n", "line 1 is not JSON"),
+        (BASE, r"\A", "\n", "line 1 is not JSON"),
+        (BASE, r"(?s)\A.*", "", "has 0 tasks.*foreign: multi_turn_base_0 and 199 more"),
+        (BASE, '"question"', '"asked"', "line 1 has no list 'question'"),
+        (f"possible_answer/{BASE}", r"\A.*\n", "", "no reference for multi_turn_base_0$"),
+        (f"possible_answer/{BASE}", r"\A", "[]\n", "line 1 has no str 'id'"),
+    ],
+)
+def test_bad_data_is_told_and_overwrites_nothing(
+    name: str, pattern: str, replacement: str, message: str, copied: Path, tmp_path: Path
+) -> None:
+    text = (copied / name).read_text()
+    (copied / name).write_text(re.sub(pattern, replacement, text, count=1))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "bfcl_400_split.json").write_text("old")
+    with pytest.raises(SystemExit, match=f"^prepare_bfcl: .*multi_turn_base.json.*{message}"):
+        prepare_bfcl.main([f"--bfcl-data={copied}", f"--out={out}", f"--processed={out / 'p'}"])
+    assert [path.name for path in out.iterdir()] == ["bfcl_400_split.json"]
+    assert (out / "bfcl_400_split.json").read_text() == "old"
+
+
+def test_files_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
+    first, folder = tmp_path / "a.json", tmp_path / "b.json"
+    first.write_text("old")
+    folder.mkdir()
+    with pytest.raises(prepare_bfcl.splits.BadData, match=r"b\.json: it is a folder"):
+        prepare_bfcl.replace_all({first: b"new", folder: b"new"})
+    with pytest.raises(prepare_bfcl.splits.BadData, match="cannot write .*exists"):
+        prepare_bfcl.replace_all({folder / "c.json": b"new", first / "d.json": b"new"})
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.json", "b.json"]
+    assert first.read_text() == "old"
+    prepare_bfcl.replace_all({first: b"new", tmp_path / "sub/c.json": b"new"})
+    assert first.read_text() == (tmp_path / "sub/c.json").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "a.json",
+        "b.json",
+        "c.json",
+        "sub",
+    ]
 
 
 def test_a_folder_without_the_tasks_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="does not exist"):
         prepare_bfcl.main([f"--bfcl-data={tmp_path}", f"--out={tmp_path}"])
+
+
+@pytest.mark.parametrize(
+    ("python", "arguments"),
+    [
+        (Path(sys.executable), ["--leakage-report", str(ROOT / "data/bfcl_400_split.json")]),
+        (ROOT / ".venv-bfcl/bin/python", ["--processed-only", "--processed=processed.jsonl"]),
+    ],
+)
+def test_it_runs_from_any_folder(
+    python: Path, arguments: list[str], tmp_path: Path, made: Path
+) -> None:
+    command = [str(python), str(ROOT / "scripts/prepare_bfcl.py"), *arguments]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for written in tmp_path.iterdir():
+        assert written.read_bytes() == (made / written.name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def defective() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((ROOT / "data/bfcl_defective_tasks.json").read_text())
+    return document
+
+
+def test_defective_tasks_exist_and_have_a_reason_and_a_source(
+    defective: dict[str, Any], tasks: list[Task]
+) -> None:
+    assert defective.keys() == {"note", "tasks"}
+    assert all(entry.keys() == {"task_id", "reason", "source"} for entry in defective["tasks"])
+    assert all(text.strip() for entry in defective["tasks"] for text in entry.values())
+    ids = [entry["task_id"] for entry in defective["tasks"]]
+    assert len(ids) == len(set(ids)) and set(ids) <= {task.task_id for task in tasks}
+
+
+def test_defective_tasks_are_as_their_reasons_say(
+    defective: dict[str, Any], tasks: list[Task]
+) -> None:
+    by_id = {task.task_id: task for task in tasks}
+    listed = [by_id[entry["task_id"]] for entry in defective["tasks"]]
+    assert {task.scenario for task in listed} == {4, 49, 173}
+    for task in listed:
+        if task.scenario == 4:
+            tweet = "Initial report content More unsorted data Unsorted data"
+            assert f"content='{tweet}'" in task.program[-1]
+            assert not any(tweet in message for message in task.messages)
+        elif task.scenario == 49:
+            assert task.reference[1][1] == "tail(file_name='file3.txt')"
+            assert task.question[3] == []
+        else:
+            assert task.program[-1] == "close_ticket(ticket_id='ticket_001')"
+            assert not any("ticket_001" in message for message in task.messages)
+    data = prepare_bfcl.bfcl_data(ROOT)
+    rows = map(json.loads, (data / "BFCL_v4_multi_turn_miss_func.json").read_text().splitlines())
+    held_back = {row["id"]: row["missed_function"] for row in rows}
+    assert held_back["multi_turn_miss_func_49"] == {"3": ["wc", "tail", "cat"]}
+    docs = map(json.loads, (data / "multi_turn_func_doc/ticket_api.json").read_text().splitlines())
+    (close,) = (doc for doc in docs if doc["name"] == "close_ticket")
+    assert close["parameters"]["properties"]["ticket_id"]["type"] == "integer"

@@ -10,7 +10,7 @@ import pytest
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.wire import InterfaceReply
 
-ATTEMPTS = 28
+ATTEMPTS = 29
 """Two minutes of pauses: the patience of the published recipe."""
 EVOLVED = {"version": 4, "content_hash": "one", "active": [], "text": "", "interface": {}}
 
@@ -90,8 +90,8 @@ def test_a_service_that_comes_back_in_time_gets_the_profile(
 @pytest.mark.parametrize(
     ("away", "words"),
     [
-        (refuses_connections, "a/runs/run/profile .ConnectError, 28 attempts.; is it running"),
-        (breaks_off, "a/runs/run/profile .ReadError, 28 attempts.; is it running"),
+        (refuses_connections, "a/runs/run/profile .ConnectError, 29 attempts.; is it running"),
+        (breaks_off, "a/runs/run/profile .ReadError, 29 attempts.; is it running"),
         (is_starting, "a/runs/run/profile answered 503 .not_ready.: starting"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_service_that_stays_away_is_a_fault_after_the_attempts(
     assert len(service.asked) == ATTEMPTS
     # Pauses grow to 5 s and no further, so that a service that is back is not kept waiting.
     assert max(pauses[:3]) < 2.0 and pauses[5:] == [5.0] * (ATTEMPTS - 6)
-    assert 116.0 <= sum(pauses) <= 122.0
+    assert 120.0 <= sum(pauses) <= 127.0
 
 
 def test_a_refusal_is_no_absence_and_a_fault_at_once(pauses: list[float]) -> None:
@@ -123,6 +123,6 @@ def test_a_service_of_two_that_stays_away_is_reported_and_the_other_s_interface_
 ) -> None:
     service = Service(refuses_connections, ATTEMPTS, always_up=("b",))
     assert put(service, "http://a", "http://b").content_hash == "one"
-    assert service.asked == ["a"] * ATTEMPTS + ["b"]
+    assert sorted(service.asked) == ["a"] * ATTEMPTS + ["b"]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "http://a did not take the profile" in caplog.text

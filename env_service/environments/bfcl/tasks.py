@@ -90,10 +90,7 @@ def load_tasks() -> Mapping[str, BfclTask]:
 
 def tool_owner(task: BfclTask, tool: str) -> str | None:
     """The involved class that owns a tool, or None. Tool names are unique within a task."""
-    for class_name in task.involved_classes:
-        if tool in tool_names(class_name):
-            return class_name
-    return None
+    return _owner(task.involved_classes, tool)
 
 
 def reference_calls(task: BfclTask) -> tuple[tuple[ToolCall, ...], ...]:
@@ -102,24 +99,36 @@ def reference_calls(task: BfclTask) -> tuple[tuple[ToolCall, ...], ...]:
     Raises:
         ValueError: A reference is not a plain call of a tool of the task with literal arguments.
     """
+    return _parsed(task.task_id, task.involved_classes, task.reference)
+
+
+def _owner(involved_classes: tuple[str, ...], tool: str) -> str | None:
+    return next((name for name in involved_classes if tool in tool_names(name)), None)
+
+
+@functools.lru_cache(maxsize=2048)
+def _parsed(
+    task_id: str, involved_classes: tuple[str, ...], reference: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[ToolCall, ...], ...]:
+    """Kept, as every verification asks: parsing takes as long as running the calls."""
     return tuple(
-        tuple(_reference_call(task, text) for text in reference_turn)
-        for reference_turn in task.reference
+        tuple(_reference_call(task_id, involved_classes, text) for text in turn)
+        for turn in reference
     )
 
 
-def _reference_call(task: BfclTask, text: str) -> ToolCall:
+def _reference_call(task_id: str, involved_classes: tuple[str, ...], text: str) -> ToolCall:
     node = ast.parse(text, mode="eval").body
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise ValueError(f"{task.task_id}: reference {text!r} is not a plain call name(...)")
-    owner = tool_owner(task, node.func.id)
+        raise ValueError(f"{task_id}: reference {text!r} is not a plain call name(...)")
+    owner = _owner(involved_classes, node.func.id)
     if owner is None:
-        raise ValueError(f"{task.task_id}: reference {text!r} calls no tool of the task")
+        raise ValueError(f"{task_id}: reference {text!r} calls no tool of the task")
     positional = zip(parameter_names(owner, node.func.id), node.args, strict=False)
     arguments = {name: ast.literal_eval(value) for name, value in positional}
     for keyword in node.keywords:
         if keyword.arg is None or keyword.arg in arguments:
-            raise ValueError(f"{task.task_id}: reference {text!r} has no plain keyword arguments")
+            raise ValueError(f"{task_id}: reference {text!r} has no plain keyword arguments")
         arguments[keyword.arg] = ast.literal_eval(keyword.value)
     return ToolCall(node.func.id, arguments)
 

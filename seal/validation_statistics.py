@@ -1,0 +1,196 @@
+"""Pass rates of a validation, how sure they are, and whether they differ from another one's.
+
+In: `Rollout`s of one suite at one step. Out: a `Rate` a category and their average as the paper
+averages (the unweighted mean of the category rates), each with a 95 % interval; against a baseline
+a `Difference` each, paired by task. Pure functions, standard library only. Called by
+`seal.validation_summary`.
+
+A task with several rollouts counts with their mean. Its rollouts are not independent of each
+other: intervals over them are too narrow, and differences are tested over tasks.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+
+from seal.validation_log import Rollout
+
+AVERAGE = "average of categories"
+Z_95 = NormalDist().inv_cdf(0.975)
+"""Standard normal quantile of a two-sided 95 % interval, 1.96."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds of a 95 % confidence interval, shares from 0 to 1."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What one task came to at one step."""
+
+    category: str
+    score: float
+    """Mean over its rollouts."""
+    rollouts: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Pass rate of a category, or the average of the categories."""
+
+    rate: float
+    """Share from 0 to 1, the mean over tasks."""
+    interval: Interval
+    tasks: int
+    rollouts: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A pass rate minus a baseline's, on the tasks that both hold."""
+
+    points: float
+    """In percentage points."""
+    pairs: int
+    """Tasks that both hold."""
+    better: int
+    """Tasks with a higher score than in the baseline."""
+    worse: int
+    """Tasks with a lower one."""
+    p: float
+    """Two-sided, exact McNemar."""
+
+
+def wilson(rate: float, n: float) -> Interval:
+    """95 % Wilson score interval of a proportion.
+
+    (p + z^2/2n -+ z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n)
+
+    A mean of scores between 0 and 1 varies no more than a proportion does: for it the interval is
+    wide enough.
+
+    >>> interval = wilson(0.5, 10)
+    >>> f"{interval.low:.4f} {interval.high:.4f}"
+    '0.2366 0.7634'
+
+    Args:
+        rate: Observed share, from 0 to 1.
+        n: Number of observations, at least 1; no whole number for an effective one.
+    """
+    if n < 1 or not 0 <= rate <= 1:
+        raise ValueError(f"wilson({rate}, {n}): expected a rate from 0 to 1 and n of at least 1")
+    centre = rate + Z_95**2 / (2 * n)
+    half = Z_95 * math.sqrt(rate * (1 - rate) / n + Z_95**2 / (4 * n**2))
+    scale = 1 + Z_95**2 / n
+    # Rounding must not put the rate, which at 0 and 1 is itself a bound, outside.
+    low, high = (centre - half) / scale, (centre + half) / scale
+    return Interval(min(rate, max(0.0, low)), max(rate, min(1.0, high)))
+
+
+def average_interval(rate: float, counts: Sequence[int]) -> Interval:
+    """95 % Wilson interval of the unweighted mean of the rates of k categories.
+
+    With n_1 ... n_k observations its variance is at most p (1 - p) sum_i 1/n_i / k^2: that of a
+    proportion of n = k^2 / sum_i 1/n_i observations, which is their sum where all are as large.
+    (At most, up to unequal n_i: the more the categories differ, the wider than needed.)
+
+    >>> average_interval(0.4, [100, 100, 100, 100]) == wilson(0.4, 400)
+    True
+
+    Args:
+        rate: The mean of the rates, from 0 to 1.
+        counts: Number of observations of each category.
+    """
+    return wilson(rate, len(counts) ** 2 / sum(1 / count for count in counts))
+
+
+def mcnemar(better: int, worse: int) -> float:
+    """Two-sided p-value of the exact McNemar test.
+
+    Under the null hypothesis each discordant pair is a fair coin:
+    p = min(1, 2 P(X <= min(better, worse))), X ~ Binomial(better + worse, 1/2).
+
+    >>> mcnemar(9, 1)
+    0.021484375
+
+    Args:
+        better: Pairs that changed for the better.
+        worse: Pairs that changed for the worse.
+    """
+    if better < 0 or worse < 0:
+        raise ValueError(f"mcnemar({better}, {worse}): expected numbers of pairs")
+    discordant = better + worse
+    tail = sum(math.comb(discordant, k) for k in range(min(better, worse) + 1))
+    # Whole numbers up to the division: nothing is rounded before, however many pairs.
+    return min(1.0, 2 * tail / (1 << discordant))
+
+
+def task_results(rollouts: Iterable[Rollout]) -> dict[str, TaskResult]:
+    """Results by task id, of rollouts of one suite at one step."""
+    scores: dict[str, list[float]] = {}
+    categories: dict[str, str] = {}
+    for rollout in rollouts:
+        scores.setdefault(rollout.task_id, []).append(rollout.score)
+        categories[rollout.task_id] = rollout.category
+    return {
+        task: TaskResult(categories[task], fmean(every), len(every))
+        for task, every in scores.items()
+    }
+
+
+def rates(results: Mapping[str, TaskResult]) -> dict[str, Rate]:
+    """A rate a category in alphabetical order, then AVERAGE; nothing of nothing."""
+    by_category: dict[str, list[TaskResult]] = {}
+    for result in results.values():
+        by_category.setdefault(result.category, []).append(result)
+    found = {category: _rate(group) for category, group in sorted(by_category.items())}
+    if found:
+        parts = list(found.values())
+        average = fmean(part.rate for part in parts)
+        found[AVERAGE] = Rate(
+            average,
+            average_interval(average, [part.rollouts for part in parts]),
+            sum(part.tasks for part in parts),
+            sum(part.rollouts for part in parts),
+        )
+    return found
+
+
+def _rate(group: Sequence[TaskResult]) -> Rate:
+    rate = fmean(result.score for result in group)
+    rollouts = sum(result.rollouts for result in group)
+    return Rate(rate, wilson(rate, rollouts), len(group), rollouts)
+
+
+def differences(
+    results: Mapping[str, TaskResult], baseline: Mapping[str, TaskResult]
+) -> dict[str, Difference]:
+    """What changed from a baseline, a category each, then AVERAGE; nothing without common tasks.
+
+    AVERAGE is the unweighted mean of the categories' points, tested over all pairs. Of tasks with
+    several rollouts the test compares means: it is then the sign test, of which McNemar's is the
+    case of single rollouts.
+    """
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for task, result in results.items():
+        if task in baseline:
+            pair = (baseline[task].score, result.score)
+            pairs.setdefault(result.category, []).append(pair)
+    found = {category: _difference(group) for category, group in sorted(pairs.items())}
+    if found:
+        points = fmean(part.points for part in found.values())
+        every = _difference([pair for group in pairs.values() for pair in group])
+        found[AVERAGE] = Difference(points, every.pairs, every.better, every.worse, every.p)
+    return found
+
+
+def _difference(pairs: Sequence[tuple[float, float]]) -> Difference:
+    better = sum(after > before for before, after in pairs)
+    worse = sum(after < before for before, after in pairs)
+    points = 100 * fmean(after - before for before, after in pairs)
+    return Difference(points, len(pairs), better, worse, mcnemar(better, worse))

@@ -1,0 +1,191 @@
+"""The figures of a run's validations, as rows, and what the logs hold too little or too much of.
+
+In: rollouts by step, what the evaluation file expects, and where wanted a baseline's rollouts and
+the defective tasks. Out: a flat `Row` a suite, step and category. Pure functions, standard library
+only. Called by scripts/stats_validation_bfcl.py, which reads, prints and draws.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from seal.validation_log import BadValidationLog, Rollout
+from seal.validation_statistics import TaskResult, differences, rates, task_results
+
+NAMED = 5
+"""Task ids that a complaint names."""
+
+Results = dict[str, dict[int, dict[str, TaskResult]]]
+"""By suite, step and task id."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an evaluation file says of one task of one suite."""
+
+    category: str
+    rollouts: int
+    """In each validation."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of the summary, with the names that --json and --csv give it."""
+
+    suite: str
+    step: int
+    category: str
+    """A category or `AVERAGE`."""
+    defective_tasks: str
+    """included or excluded."""
+    pass_rate: float
+    """Share from 0 to 1."""
+    low: float
+    """Lower bound of its 95 % interval."""
+    high: float
+    """Upper bound."""
+    tasks: int
+    rollouts: int
+    baseline_step: int | None = None
+    """This and what follows is None where there is nothing to compare with."""
+    difference_points: float | None = None
+    """Percentage points above the baseline, on the tasks that both hold."""
+    pairs: int | None = None
+    """Those tasks."""
+    better: int | None = None
+    worse: int | None = None
+    p_value: float | None = None
+    """Two-sided, exact McNemar."""
+
+
+def results_of(
+    run: Mapping[int, Sequence[Rollout]],
+    expected: Mapping[str, Mapping[str, Expected]],
+    where: str,
+) -> Results:
+    """What every task came to, with all suites that are expected at all steps.
+
+    Args:
+        run: Rollouts by step.
+        expected: By suite and task id.
+        where: The folder, for errors.
+
+    Raises:
+        BadValidationLog: A task is not expected, or in another category.
+    """
+    results: Results = {suite: {} for suite in expected}
+    for step, rollouts in run.items():
+        by_suite: dict[str, list[Rollout]] = {suite: [] for suite in expected}
+        for rollout in rollouts:
+            line = f"{where}, step {step}, line {rollout.line}: task {rollout.task_id!r}"
+            task = expected.get(rollout.suite, {}).get(rollout.task_id)
+            if task is None:
+                raise BadValidationLog(
+                    f"{line} of suite {rollout.suite!r} is not in the evaluation file; is it the "
+                    "log of a run with another --parquet?"
+                )
+            if rollout.category != task.category:
+                raise BadValidationLog(
+                    f"{line} is of category {rollout.category!r}, in the evaluation file of "
+                    f"{task.category!r}; is it the log of another benchmark?"
+                )
+            by_suite[rollout.suite].append(rollout)
+        for suite, of_suite in by_suite.items():
+            results[suite][step] = task_results(of_suite)
+    return results
+
+
+def complaints(
+    results: Results, expected: Mapping[str, Mapping[str, Expected]], run: str
+) -> Iterator[str]:
+    """A sentence for every step at which tasks are missing, or there too often.
+
+    Args:
+        results: What the logs hold.
+        expected: What they should hold, by suite and task id.
+        run: Which run it is, for the sentence.
+    """
+    for suite, steps in results.items():
+        wanted = expected[suite]
+        for step, found in steps.items():
+            where = f"{run}, step {step}, suite {suite!r}"
+            over = {
+                t: (found[t].rollouts if t in found else 0) - wanted[t].rollouts for t in wanted
+            }
+            for what, tasks in (
+                ("missing", [task for task in wanted if task not in found]),
+                ("short of rollouts", [t for t in wanted if over[t] < 0 and t in found]),
+                ("duplicate (their mean was taken)", [t for t in wanted if over[t] > 0]),
+            ):
+                if tasks:
+                    named = ", ".join(tasks[:NAMED]) + (", ..." if len(tasks) > NAMED else "")
+                    yield f"{where}: {len(tasks)} of {len(wanted)} tasks are {what}: {named}"
+            gone = {task.category for task in wanted.values()}
+            gone -= {result.category for result in found.values()}
+            if found and gone:
+                yield f"{where}: no task of {', '.join(sorted(gone))}: the average is without it"
+
+
+def summarise(results: Results, baseline: Results | None, defective: Set[str] | None) -> list[Row]:
+    """All rows: by suite, with and then without defective tasks, by step, by category.
+
+    Args:
+        results: Of the run.
+        baseline: Of the run to compare with, None for no comparison.
+        defective: Task ids, None for no rows without them.
+    """
+    kinds: dict[str, Set[str]] = {"included": frozenset()}
+    if defective is not None:
+        kinds["excluded"] = defective
+    rows: list[Row] = []
+    for suite, steps in results.items():
+        against = baseline[suite] if baseline is not None else {}
+        for kind, left_out in kinds.items():
+            for step, found in steps.items():
+                kept = {task: one for task, one in found.items() if task not in left_out}
+                other = baseline_step(step, against)
+                before = against[other] if other is not None else {}
+                rows.extend(_rows(suite, step, kind, kept, other, before))
+    return rows
+
+
+def baseline_step(step: int, baseline: Mapping[int, object]) -> int | None:
+    """The baseline's step to compare with: its only one, or the same one, if it is there."""
+    if len(baseline) == 1:
+        return next(iter(baseline))
+    return step if step in baseline else None
+
+
+def _rows(
+    suite: str,
+    step: int,
+    kind: str,
+    results: Mapping[str, TaskResult],
+    other: int | None,
+    baseline: Mapping[str, TaskResult],
+) -> Iterator[Row]:
+    changes = differences(results, baseline)
+    for category, rate in rates(results).items():
+        row = Row(
+            suite=suite,
+            step=step,
+            category=category,
+            defective_tasks=kind,
+            pass_rate=rate.rate,
+            low=rate.interval.low,
+            high=rate.interval.high,
+            tasks=rate.tasks,
+            rollouts=rate.rollouts,
+        )
+        if category in changes:
+            change = changes[category]
+            row = dataclasses.replace(
+                row,
+                baseline_step=other,
+                difference_points=change.points,
+                pairs=change.pairs,
+                better=change.better,
+                worse=change.worse,
+                p_value=change.p,
+            )
+        yield row
