@@ -46,8 +46,8 @@ from seal.validation_summary import (
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
-# Without a terminal there is no width to keep to: a file or a pipe gets whole lines.
 WIDTH_WITHOUT_TERMINAL = 120
+"""Of the tables in a file or a pipe."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 """Okabe and Ito's, which the colour-blind tell apart."""
 
@@ -224,10 +224,8 @@ def notes(summary: Summary, args: argparse.Namespace) -> Iterator[str]:
             "independent of each other, so the intervals are too narrow."
         )
     if summary.defective is None:
-        yield (
-            f"There is no list of defective tasks ({DEFECTIVE.relative_to(ROOT)}): "
-            "all figures are with them."
-        )
+        name = DEFECTIVE.relative_to(ROOT)
+        yield f"There is no list of defective tasks ({name}): all figures are with them."
     else:
         named = ", ".join(sorted(summary.defective)) or "none, so without them is the same"
         yield f"Defective among the evaluated tasks: {named}."
@@ -235,8 +233,8 @@ def notes(summary: Summary, args: argparse.Namespace) -> Iterator[str]:
         steps = list(next(iter(summary.baseline.values())))
         which = f"its step {steps[0]}" if len(steps) == 1 else "same step"
         yield (
-            f"points, better, worse, p: against {args.baseline_dir}, {which} (-: it has none), paired "
-            "by task; p of the exact McNemar test."
+            f"points, better, worse, p: against {args.baseline_dir}, {which} (-: none), paired by "
+            "task; p of the exact McNemar test."
         )
 
 
@@ -369,7 +367,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     )
     option("--json", help="write all figures, rates as shares from 0 to 1", **file)
     option("--csv", help="the same as a table, a line a figure", **file)
-    option("--plot", help="PNG: rates by step, with bands", metavar="FILE.png", type=Path)
+    option("--plot", help="PNG: rates by step, with bands", **file)
     args = parser.parse_args(argv)
     if args.plot and args.plot.suffix.lower() != ".png":
         parser.error(f"--plot {args.plot}: expected the name of a .png file")

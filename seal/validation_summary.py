@@ -115,7 +115,7 @@ def complaints(
             for what, tasks in (
                 ("missing", [task for task in wanted if task not in found]),
                 ("short of rollouts", [t for t in wanted if over[t] < 0 and t in found]),
-                ("duplicate (their mean was taken)", [t for t in wanted if over[t] > 0]),
+                ("duplicate (the mean counts)", [t for t in wanted if over[t] > 0]),
             ):
                 if tasks:
                     named = ", ".join(tasks[:NAMED]) + (", ..." if len(tasks) > NAMED else "")

@@ -9,9 +9,9 @@ from seal.launch import report
 from seal.launch.run import Finished
 
 
-def rollout(suite: str, category: str, score: float, labels: str) -> str:
+def rollout(suite: str, category: str, score: float, labels: str, step: int = 0) -> str:
     line = {"suite": suite, "category": category, "score": score, "labels": labels}
-    return json.dumps(line) + "\n"
+    return json.dumps({**line, "task_id": f"{category}_1", "step": step}) + "\n"
 
 
 def test_a_validation_log_is_split_by_suite_and_category(tmp_path: Path) -> None:
@@ -37,10 +37,28 @@ def test_first_and_last_go_by_step_not_by_name(tmp_path: Path) -> None:
     assert [log.stem for log in report.first_and_last(tmp_path) or ()] == ["0", "10"]
 
 
+def printed(folder: Path) -> str:
+    recipe = OmegaConf.create(
+        {
+            "trainer": {
+                "validation_data_dir": str(folder / "val"),
+                "experiment_name": "quickstart",
+            },
+            "seal": {"loop_dir": str(folder / "loop")},
+        }
+    )
+    out = io.StringIO()
+    finished = Finished(
+        wall_s=500.0, policy_s=170.0, first_step_s=90.0, service_cpu_s=5.0, peak_bytes=8 * 1024**3
+    )
+    report.print_report(Console(file=out, width=120), recipe, finished)
+    return out.getvalue()
+
+
 def test_the_report_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "val").mkdir()
     for step, score, label in ((0, 0.0, "missing_tool_call"), (20, 1.0, "pass")):
-        line = rollout("fixed", "multi_turn_base", score, label)
+        line = rollout("fixed", "multi_turn_base", score, label, step)
         (tmp_path / "val" / f"{step}.jsonl").write_text(line)
     (tmp_path / "loop").mkdir()
     guideline = "guideline:missing_tool_call"
@@ -50,24 +68,19 @@ def test_the_report_of_a_run(tmp_path: Path) -> None:
         with (tmp_path / "loop/rounds.jsonl").open("a") as file:
             file.write(json.dumps({"time": step * 10.0, "step": step, "interface": interface}))
             file.write("\n")
-    recipe = OmegaConf.create(
-        {
-            "trainer": {
-                "validation_data_dir": str(tmp_path / "val"),
-                "experiment_name": "quickstart",
-            },
-            "seal": {"loop_dir": str(tmp_path / "loop")},
-        }
-    )
-    out = io.StringIO()
-    finished = Finished(
-        wall_s=500.0, policy_s=170.0, first_step_s=90.0, service_cpu_s=5.0, peak_bytes=8 * 1024**3
-    )
-    report.print_report(Console(file=out, width=120), recipe, finished)
-    text = out.getvalue()
+    text = printed(tmp_path)
     assert "+100.0" in text
     assert "100.0% -> 0.0%" in text  # missing_tool_call
     assert "after step 2: nothing (the original benchmark)" in text
     assert "-guideline:missing_tool_call: Call a tool." in text
     assert "1.0% of the wall time" in text
     assert "8.0 GiB" in text
+
+
+def test_a_broken_log_leaves_the_rest_of_the_report(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    for step in (0, 20):
+        (tmp_path / "val" / f"{step}.jsonl").write_text('{"suite": "fix')
+    text = printed(tmp_path)
+    assert "no pass rates: " in text and "line 1: not JSON" in text
+    assert "1.0% of the wall time" in text
