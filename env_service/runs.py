@@ -93,9 +93,7 @@ class Runs:
         earlier = {number: kept for number, kept in snapshots.items() if number < version}
         if known is None:
             newest = earlier[max(earlier)].interface if earlier else INITIAL
-            known = _Snapshot(
-                profile, config, shown, evolve(shown or newest, profile, config)
-            )
+            known = _Snapshot(profile, config, shown, evolve(shown or newest, profile, config))
         self._runs[run_id] = {**earlier, version: known}
         return known.interface
 
