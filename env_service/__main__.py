@@ -236,8 +236,11 @@ def _at_least_one(text: str) -> int:
 def _listen(host: str, port: int) -> socket.socket:
     """Bound here, so that a taken port is one sentence and not a traceback."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Without the protocol's number asyncio leaves Nagle's algorithm on: 40 ms an answer.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # Without the protocol's number asyncio leaves Nagle's algorithm on: 40 ms an answer.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    except OSError as error:
+        raise CannotStart(f"cannot open a socket ({error.strerror})") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))

@@ -4,6 +4,7 @@ In: an HTTP request. Out: 401 without the token, 413 for a body that is too larg
 the route answers. The body is read here, as a whole: it may come without a length.
 """
 
+import asyncio
 import hmac
 import time
 from typing import Any
@@ -81,7 +82,11 @@ class Access:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._app(scope, receive_body, send)
+        try:
+            await self._app(scope, receive_body, send)
+        except asyncio.CancelledError:  # the service is stopping and has waited long enough
+            stopping = ServiceError(503, "no_worker", "the service is stopping; try again later")
+            await error_reply(stopping)(scope, receive, send)
 
     def _check_token(self, headers: Headers) -> None:
         if self._expected is None:

@@ -48,6 +48,8 @@ from seal.wire import PROTOCOL_VERSION, InterfaceReply, Message
 logger = logging.getLogger(__name__)
 
 Data = TypeVar("Data")
+_MOST_PROBLEMS = 5
+"""Problems of a request that its refusal names."""
 
 
 @dataclasses.dataclass
@@ -184,8 +186,8 @@ def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid_request(_: Request, error: RequestValidationError) -> Response:
         said = [
-            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
-            for problem in error.errors()
+            f"{'.'.join(str(part)[:100] for part in problem['loc'])}: {problem['msg'][:300]}"
+            for problem in error.errors()[:_MOST_PROBLEMS]
         ]
         return error_reply(ServiceError(422, "invalid_request", "; ".join(said)))
 

@@ -78,12 +78,13 @@ class LiveEpisodes:
         live = self._episodes.get(spec.instance_id)
         if live is None:
             return await self._create(spec)
-        if live.spec != spec or live.replies or live.busy:
+        if live.spec != spec or live.replies or live.busy or live.broken:
             raise ServiceError(
                 409,
                 "instance_exists",
                 f"instance {spec.instance_id!r} is live; release it or choose another instance_id",
             )
+        self._use(spec.instance_id, live)
         _, opened = await asyncio.shield(live.opened)
         return opened
 
@@ -128,10 +129,11 @@ class LiveEpisodes:
     def expire(self) -> None:
         """Drop what has been idle for too long."""
         oldest = self._clock() - self._limits.idle_timeout_s
-        while self._episodes:
-            instance_id, live = next(iter(self._episodes.items()))
-            if live.used > oldest or live.busy:
+        for instance_id, live in list(self._episodes.items()):
+            if live.used > oldest:
                 return
+            if live.busy:
+                continue
             del self._episodes[instance_id]
             self._drop(live)
             self._expired[instance_id] = None
@@ -166,8 +168,7 @@ class LiveEpisodes:
         self.expire()
         live = self._episodes.get(instance_id)
         if live is not None:
-            live.used = self._clock()
-            self._episodes.move_to_end(instance_id)
+            self._use(instance_id, live)
             return live
         if instance_id in self._expired:
             raise ServiceError(
@@ -201,7 +202,12 @@ class LiveEpisodes:
             raise
         finally:
             live.busy = False
-            live.used = self._clock()
+            self._use(instance_id, live)
+
+    def _use(self, instance_id: str, live: LiveEpisode) -> None:
+        live.used = self._clock()
+        if self._episodes.get(instance_id) is live:
+            self._episodes.move_to_end(instance_id)
 
     def _drop(self, live: LiveEpisode) -> None:
         def forget(opened: "asyncio.Future[tuple[Journal, bytes]]") -> None:

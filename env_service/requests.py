@@ -5,15 +5,26 @@ never silently change what a policy is shown. Every POST has the same five top-l
 AgentEvolver's clients send them all each time; which of them a route reads is in `seal.wire`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from seal.wire import Message
+
+_MOST_FIELDS = 32
+_MOST_MESSAGES = 16
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_endless(cls, values: Any) -> Any:
+        # Every unknown field would be a problem of its own: a megabyte of them takes seconds.
+        if isinstance(values, dict) and len(values) > _MOST_FIELDS:
+            raise ValueError(f"{len(values)} fields, expected at most {_MOST_FIELDS}")
+        return values
 
 
 class CreateParams(_Strict):
@@ -53,7 +64,7 @@ class _Request(_Strict):
     env_type: str | None = None
     task_id: str | None = None
     instance_id: str | None = Field(default=None, min_length=1, max_length=200)
-    messages: Message | list[Message] | None = None
+    messages: Message | Annotated[list[Message], Field(max_length=_MOST_MESSAGES)] | None = None
 
 
 class CreateRequest(_Request):

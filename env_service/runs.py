@@ -20,6 +20,9 @@ from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, evol
 from seal.coevolution.profile import FailureProfile
 
 _CONFIG = TypeAdapter(InterfaceConfig)
+_MOST_RUNS = 256
+_MOST_VERSIONS = 64
+"""Beyond these, the run heard of least lately goes, and a run's oldest versions."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,11 @@ class Runs:
         if known is None:
             newest = earlier[max(earlier)].interface if earlier else INITIAL
             known = _Snapshot(profile, config, shown, evolve(shown or newest, profile, config))
-        self._runs[run_id] = {**earlier, version: known}
+        kept = sorted(earlier)[-_MOST_VERSIONS:]
+        self._runs.pop(run_id, None)  # the run heard of last comes last
+        self._runs[run_id] = {**{number: earlier[number] for number in kept}, version: known}
+        if len(self._runs) > _MOST_RUNS:
+            del self._runs[next(iter(self._runs))]
         return known.interface
 
 

@@ -54,9 +54,10 @@ class Stop:
 class CallStopped(Exception):
     """A call has gone over a limit; the episode that raised this is spoilt and must be rebuilt."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: Stop, of_memory: bool = False) -> None:
         super().__init__(stop.reason)
         self.stop = stop
+        self.of_memory = of_memory
 
 
 def unwatched(index: int) -> None:

@@ -38,7 +38,7 @@ FEEDBACK_NAME = "tool_call_parser"
 """Name on the tool message that tells the policy of a call that could not be read."""
 
 LONGEST_RESULT = 1_000_000
-"""Characters of one tool result; a longer one stops the call."""
+"""Characters that the results of one message may have; more stops the call that goes over it."""
 
 _STOPPED = "Error during execution: the call was stopped, {}"
 _NOT_RUN = "Error during execution: not run, as an earlier call of the message was stopped"
@@ -76,6 +76,7 @@ def run_calls(
     Raises:
         CallStopped: A call took too much memory, or its result was too long.
     """
+    length = 0
     for index, call in enumerate(record.calls):
         if record.stop is not None and index >= record.stop.call:
             first = index == record.stop.call
@@ -86,9 +87,12 @@ def run_calls(
         try:
             result = execute(call)
         except MemoryError:
-            raise CallStopped(Stop(index, "as it took too much memory")) from None
-        if len(result.text) > LONGEST_RESULT:
-            raise CallStopped(Stop(index, f"as its result has over {LONGEST_RESULT} characters"))
+            stop = Stop(index, "as it took too much memory")
+            raise CallStopped(stop, of_memory=True) from None
+        length += len(result.text)
+        if length > LONGEST_RESULT:
+            said = f"as the results of the message have over {LONGEST_RESULT} characters"
+            raise CallStopped(Stop(index, said))
         yield call, result
 
 

@@ -42,6 +42,8 @@ class Entry:
     """The assistant message as JSON: nobody on the way has to read it."""
     stop: Stop | None = None
     """Where a limit stopped its calls."""
+    seconds: float = 0.0
+    """How long it took when it was taken first."""
 
 
 @dataclass(frozen=True)
@@ -97,4 +99,4 @@ def spec_from(values: Mapping[str, Any]) -> Spec:
 def entry_from(values: Mapping[str, Any]) -> Entry:
     """Read what `pack` wrote of a journal's entry."""
     stop = values["stop"]
-    return Entry(values["message"], None if stop is None else Stop(**stop))
+    return Entry(values["message"], None if stop is None else Stop(**stop), values["seconds"])

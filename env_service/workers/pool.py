@@ -7,6 +7,7 @@ replay and nothing else, and a slow call delays nobody else for longer than STUC
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -31,6 +32,9 @@ ATTEMPTS = 6
 """Workers that a request is given to before it has failed."""
 MOST_FACTOR = 4
 """Processes at most, in processes wanted: stuck ones are replaced before they have ended."""
+_DEATHS = 2
+"""Deaths at one call that may have come from outside."""
+_CLOSE_S = 2.0
 _TICK_S = 0.1
 _RESTART_S = 1.0
 
@@ -87,7 +91,8 @@ class WorkerPool:
         Raises:
             SelfCheckFailed: An environment is broken; nothing is left running.
         """
-        await asyncio.gather(*(self._add() for _ in range(self._limits.workers)))
+        for _ in range(self._limits.workers):
+            await self._add()
         while not self.healthy and self._workers:
             await self._change()
         if not self.healthy:
@@ -101,8 +106,10 @@ class WorkerPool:
             self._watch.cancel()
         for worker in self._workers:
             worker.kill()
-        while self._workers:
-            await self._change()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                while self._workers:
+                    await self._change()
 
     @property
     def healthy(self) -> bool:
@@ -136,6 +143,7 @@ class WorkerPool:
         except RecursionError:
             raise ServiceError(422, "bad_message", "messages is nested too deeply") from None
         answer = await self._ask({"do": "step", "entry": entry}, journal)
+        entry.seconds = answer.header["seconds"]
         journal.entries.append(entry)
         return answer.body
 
@@ -167,25 +175,25 @@ class WorkerPool:
                     raise _environment_error("a replay took too long") from death
                 if death.call is not None:
                     deaths[death.call] += 1
-                    # A death may have come from outside; the same call twice is its own doing.
+                    # A death may come from outside; at the same call again and again it does not.
                     if death.out_of_time:
                         reason = f"as it took longer than {self._limits.call_time_s:g} s"
                         self._stop(request["entry"], Stop(death.call, reason))
-                    elif deaths[death.call] > 1:
+                    elif deaths[death.call] > _DEATHS:
                         reason = "as it ended the process that ran it"
                         self._stop(request["entry"], Stop(death.call, reason))
                 continue
             match answer.header["status"]:
                 case "ok":
                     return answer
-                case "stopped":
+                case "stopped" if "entry" in request:
                     self._stop(request["entry"], Stop(**answer.header["stop"]))
                 case "refused":
                     raise ServiceError(
                         answer.header["http"], answer.header["code"], answer.header["message"]
                     )
-                case _:
-                    raise _environment_error(answer.header["error"])
+                case status:
+                    raise _environment_error(answer.header.get("error", status))
         raise _environment_error("the worker processes ended")
 
     def _stop(self, entry: Entry, stop: Stop) -> None:
@@ -194,6 +202,8 @@ class WorkerPool:
         self._metrics.calls_stopped.inc()
 
     def _submit(self, job: Job) -> None:
+        if job.answer.done():
+            return  # nobody waits for it any more
         if self._closed:
             job.answer.set_exception(_no_worker("the service is stopping"))
             return
@@ -212,21 +222,28 @@ class WorkerPool:
     def _best(self) -> Worker | None:
         """The ready worker with the least to do, one that is not stuck if there is one."""
         ready = [worker for worker in self._workers if worker.ready]
-        return min(ready, key=lambda one: (one.stuck(STUCK_S), one.load), default=None)
+        return min(
+            ready, key=lambda one: (one.stuck(STUCK_S), one.load, one.jobs_done), default=None
+        )
 
     # ---- the processes ------------------------------------------------------------------------
 
     async def _add(self) -> None:
         worker = Worker(self._setup, self._on_ready, self._on_death)
         self._workers.append(worker)
-        await worker.start()
+        try:
+            await worker.start()
+        except OSError as error:  # no memory, no process, no file descriptor left
+            logger.error("no worker process could be started", extra={"reason": str(error)})
+            self._workers.remove(worker)
+            self._start_fault = f"a process could not be started ({error.strerror})"
+            self._no_start_before = time.monotonic() + _RESTART_S
+            self._resubmit([])
 
     def _on_ready(self, worker: Worker) -> None:
         self._start_fault = None
         logger.info("worker ready", extra={"worker": worker.pid})
-        jobs, self._homeless = self._homeless, []
-        for job in jobs:
-            self._submit(job)
+        self._resubmit([])
         self._changed.set()
 
     def _on_death(self, worker: Worker, waiting: list[Job]) -> None:
@@ -238,10 +255,14 @@ class WorkerPool:
         if worker.fault is not None and not self._closed:
             self._metrics.workers_ended.inc()
             logger.warning("worker ended", extra={"worker": worker.pid, "reason": worker.fault})
-        homeless, self._homeless = self._homeless, []
-        for job in waiting + homeless:
-            self._submit(job)
+        self._resubmit(waiting)
         self._changed.set()
+
+    def _resubmit(self, jobs: list[Job]) -> None:
+        """Find workers for jobs that have lost theirs, and for those that had none."""
+        homeless, self._homeless = self._homeless, []
+        for job in jobs + homeless:
+            self._submit(job)
 
     async def _change(self) -> None:
         self._changed.clear()

@@ -9,6 +9,7 @@ process when a call takes too long; memory beyond the limit is refused. Which ca
 service reads from a shared word. An episode that was spoilt half-way is rebuilt from its journal.
 """
 
+import ctypes
 import gc
 import json
 import logging
@@ -19,7 +20,7 @@ import socket
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedRWPair
 from typing import Any
@@ -54,10 +55,14 @@ logger = logging.getLogger(__name__)
 
 MESSAGE_CALLS = 2
 """Time limit of all calls of one message together, in time limits of one call."""
-REPLAY_CALLS = 24
-"""Time limit of a replay (rebuilding, verifying), in time limits of one call."""
+REPLAY_CALLS = 12
+REPLAY_TIMES = 8
+"""Time limit of a replay (rebuilding, verifying): so many time limits of one call, and so many
+times what the steps took when they were taken first (verifying runs some calls several times)."""
 MOST_EPISODES = 1000
 """Episodes a worker holds; of more, the one unused for longest goes, to be rebuilt when needed."""
+
+_PR_SET_PDEATHSIG = 1
 
 _CLIENTS_MISTAKES: Mapping[type[Exception], tuple[int, str]] = {
     UnknownTask: (422, "unknown_task"),
@@ -80,14 +85,16 @@ class Alarm:
         self._progress = progress
         self._deadline = 0.0
 
-    def replay(self) -> None:
-        """Calls that have run before are about to run again."""
-        signal.setitimer(signal.ITIMER_REAL, REPLAY_CALLS * self._call_time_s)
+    def replay(self, seconds: float) -> None:
+        """Calls are about to run again that have taken so many seconds."""
+        limit = REPLAY_CALLS * self._call_time_s + REPLAY_TIMES * seconds
+        signal.setitimer(signal.ITIMER_REAL, limit)
 
     def message(self) -> None:
-        """A message is about to be taken for the first time."""
-        self.off()
-        self._deadline = time.monotonic() + MESSAGE_CALLS * self._call_time_s
+        """A message is about to be taken for the first time: read, and its calls run."""
+        limit = MESSAGE_CALLS * self._call_time_s
+        self._deadline = time.monotonic() + limit
+        signal.setitimer(signal.ITIMER_REAL, limit)
 
     def call(self, index: int) -> None:
         """A call is about to run."""
@@ -113,6 +120,12 @@ class Held:
     category: str
     steps: int
     """Steps it has taken."""
+    seconds: float
+    """How long they took when they were taken first."""
+
+
+class ReplayStopped(Exception):
+    """Calls that ran before met a limit when they ran again."""
 
 
 class Missing(Exception):
@@ -131,6 +144,7 @@ class Worker:
         self._environments = environments
         self._alarm = alarm
         self._held: OrderedDict[int, Held] = OrderedDict()
+        self._relieved: object = None
         self._do: Mapping[str, Callable[[Mapping[str, Any]], bytes]] = {
             "open": self._open,
             "step": self._step,
@@ -142,8 +156,10 @@ class Worker:
         """Answer one request; whatever happens, there is an answer."""
         for key in request["forget"]:
             self._held.pop(key, None)
+        started = time.monotonic()
         try:
-            return Answer({"status": "ok"}, self._do[request["do"]](request))
+            body = self._do[request["do"]](request)
+            return Answer({"status": "ok", "seconds": time.monotonic() - started}, body)
         except tuple(_CLIENTS_MISTAKES) as mistake:
             status, code = _CLIENTS_MISTAKES[type(mistake)]
             header = {"status": "refused", "http": status, "code": code, "message": str(mistake)}
@@ -151,14 +167,30 @@ class Worker:
             header = {"status": "missing"}
         except CallStopped as stopped:
             self._held.pop(request["key"], None)
-            header = {"status": "stopped", "stop": vars(stopped.stop)}
+            if stopped.of_memory and self._relieve(request):
+                header = {"status": "missing"}
+            else:
+                header = {"status": "stopped", "stop": vars(stopped.stop)}
         except Exception as error:  # the named border: an environment's fault is no observation
             self._held.pop(request.get("key", -1), None)
-            logger.exception("environment failed", extra={"do": request["do"]})
-            header = {"status": "failed", "error": type(error).__name__}
+            if isinstance(error, MemoryError | ReplayStopped) and self._relieve(request):
+                header = {"status": "missing"}
+            else:
+                logger.exception("environment failed", extra={"do": request["do"]})
+                header = {"status": "failed", "error": type(error).__name__}
         finally:
             self._alarm.off()
         return Answer(header, b"")
+
+    def _relieve(self, request: Mapping[str, Any]) -> bool:
+        """Make room for a request that ran out of memory, once: others may have used it up."""
+        this = (request.get("key"), request.get("taken"), request["do"])
+        if "key" not in request or self._relieved == this:
+            return False
+        self._relieved = this
+        self._held.clear()
+        gc.collect()
+        return True
 
     def _task_ids(self, request: Mapping[str, Any]) -> bytes:
         return json_bytes(self._environments[request["env_type"]].task_ids(request["split"]))
@@ -166,22 +198,27 @@ class Worker:
     def _open(self, request: Mapping[str, Any]) -> bytes:
         spec = spec_from(request["spec"])
         episode, opened = self._new(spec)
-        self._keep(request["key"], Held(spec, episode, opened.category, 0))
+        self._keep(request["key"], Held(spec, episode, opened.category, 0, 0.0))
         return json_bytes(create_data(opened, spec.instance_id, spec.task_id, spec.options.mode))
 
     def _step(self, request: Mapping[str, Any]) -> bytes:
         held = self._find(request)
         entry = entry_from(request["entry"])
+        started = time.monotonic()
         self._alarm.message()
         reply = held.episode.step(json.loads(entry.message), entry.stop, self._alarm.call)
         self._alarm.off()
         held.steps += 1
+        held.seconds += time.monotonic() - started
         return json_bytes(step_data(reply, held.steps - 1))
 
     def _evaluate(self, request: Mapping[str, Any]) -> bytes:
         held = self._find(request)
-        self._alarm.replay()
-        reply = held.episode.evaluate()
+        self._alarm.replay(held.seconds)
+        try:
+            reply = held.episode.evaluate()
+        except CallStopped as error:
+            raise ReplayStopped from error
         if request["sparse"]:
             return json_bytes(reply.accuracy)
         return json_bytes(evaluate_data(reply, held.spec.task_id, held.category))
@@ -197,18 +234,21 @@ class Worker:
         if held is None or held.steps != request["taken"]:
             if "journal" not in request:
                 raise Missing
-            held = self._rebuilt(spec_from(request["spec"]), map(entry_from, request["journal"]))
+            journal = [entry_from(values) for values in request["journal"]]
+            held = self._rebuilt(spec_from(request["spec"]), journal)
         self._keep(key, held)
         return held
 
-    def _rebuilt(self, spec: Spec, journal: "map[Entry]") -> Held:
-        self._alarm.replay()
+    def _rebuilt(self, spec: Spec, journal: Sequence[Entry]) -> Held:
+        seconds = sum(entry.seconds for entry in journal)
+        self._alarm.replay(seconds)
         episode, opened = self._new(spec)
-        steps = 0
-        for entry in journal:
-            episode.step(json.loads(entry.message), entry.stop)
-            steps += 1
-        return Held(spec, episode, opened.category, steps)
+        try:
+            for entry in journal:
+                episode.step(json.loads(entry.message), entry.stop)
+        except CallStopped as error:
+            raise ReplayStopped from error
+        return Held(spec, episode, opened.category, len(journal), seconds)
 
     def _keep(self, key: int, held: Held) -> None:
         self._held[key] = held
@@ -223,6 +263,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # A call deep in C outlives the service otherwise.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = socket.socket(fileno=int(sys.argv[1]))
     progress = mmap.mmap(int(sys.argv[2]), PROGRESS.size)
     with connection, connection.makefile("rwb") as stream:

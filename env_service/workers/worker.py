@@ -117,13 +117,19 @@ class Worker(asyncio.Protocol):
         """It has passed every self check."""
         self.killed = False
         """A signal has ended it."""
+        self.jobs_done = 0
+        """Requests it has answered."""
         self.fault: str | None = None
         """Why it never became ready, or why it ended; None while it lives or if it was closed."""
 
     async def start(self) -> None:
         """Start the process; `on_ready` or `on_death` will be called."""
-        ours, theirs = socket.socketpair()
         shared = os.memfd_create("progress")
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:
+            os.close(shared)
+            raise
         try:
             os.ftruncate(shared, PROGRESS.size)
             self._progress = mmap.mmap(shared, PROGRESS.size)
@@ -135,13 +141,22 @@ class Worker(asyncio.Protocol):
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
                 # It finds modules where this process does.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    # Tools list sets: without it each worker would list them in another order.
+                    "PYTHONHASHSEED": "0",
+                },
             )
+            ours.setblocking(False)
+            await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
+        except BaseException:
+            ours.close()
+            self.kill()
+            raise
         finally:
             theirs.close()
             os.close(shared)
-        ours.setblocking(False)
-        await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
 
     @property
     def load(self) -> int:
@@ -238,6 +253,7 @@ class Worker(asyncio.Protocol):
             self._send(job, with_journal=True)
             return
         self._current = None
+        self.jobs_done += 1
         if job.journal is not None and job.journal.home is not self:
             if job.journal.home is not None:
                 job.journal.home.forget(job.journal.key)

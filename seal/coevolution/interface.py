@@ -55,6 +55,7 @@ _RECOVERY_LABELS = (
 _MOST_REASONS = 3
 """Faults or violations that one hint names; of a longer list the first ones are the cause."""
 _LONGEST_REASON = 200
+_LARGE = 10**9
 _MOST_MARKED = 4096
 """Marked docs that are kept; BFCL has 128."""
 _ROUNDING = 1e-9
@@ -94,10 +95,10 @@ class InterfaceConfig:
             raise ValueError(f"min_prevalence must be in [0, 1], got {self.min_prevalence}")
         if not 0 <= self.max_mean_reward <= 1:
             raise ValueError(f"max_mean_reward must be in [0, 1], got {self.max_mean_reward}")
-        if self.min_observations < 1:
-            raise ValueError(f"min_observations must be at least 1, got {self.min_observations}")
-        if self.max_guidelines < 0:
-            raise ValueError(f"max_guidelines must not be negative, got {self.max_guidelines}")
+        if not 1 <= self.min_observations <= _LARGE:
+            raise ValueError(f"min_observations must be in [1, {_LARGE}]")
+        if not 0 <= self.max_guidelines <= _LARGE:
+            raise ValueError(f"max_guidelines must be in [0, {_LARGE}]")
         if not 0 <= self.hysteresis < 1:
             raise ValueError(f"hysteresis must be in [0, 1), got {self.hysteresis}")
 

@@ -16,6 +16,7 @@ MAX_FAULTS = 64
 """Unreadable calls after which the rest of a message is not read: each costs a look back."""
 TOO_MANY = f"more than {MAX_FAULTS} unreadable calls: the rest of the message was not read"
 
+_MAX_DEPTH = 100
 _MAX_DIGITS = 300
 """An integer with more digits fits no float, and converting it takes quadratic time."""
 _THINK_LINE = re.compile(r"^[ \t]*<think>", re.MULTILINE)
@@ -99,6 +100,8 @@ def checked_call(
         given = "nothing" if arguments is None else type_class(arguments)
         reason = f"{arguments_key!r} must be an object of argument names and values, got {given}"
         raise Unreadable(position, reason)
+    if _deeper(arguments, _MAX_DEPTH):
+        raise Unreadable(position, f"arguments are nested more than {_MAX_DEPTH} deep")
     try:
         # Encoding finds lone surrogates, which no later JSON reply could carry.
         json.dumps([name, arguments], ensure_ascii=False, allow_nan=False).encode("utf-8")
@@ -107,6 +110,21 @@ def checked_call(
     except RecursionError:
         raise Unreadable(position, "the call is nested too deeply") from None
     return ToolCall(name, arguments)
+
+
+def _deeper(value: object, limit: int) -> bool:
+    """Whether a value is nested deeper than the limit; tools copy and print values recursively."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list | tuple)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return any(isinstance(inner, dict | list | tuple) for inner in level)
 
 
 def named_call(value: object, position: int, keys: tuple[str, ...]) -> ToolCall:

@@ -35,6 +35,11 @@ _STRING_END = {
 _PARTNER = {"(": ")", "[": "]", "{": "}"}
 _MAX_DEPTH = 30
 """Brackets in brackets; keeps Python's parser from trying for long."""
+_MAX_LENGTH = 50_000
+"""Characters of one call: Python's parser takes more than linear time on some texts."""
+_MAX_LIST = 200_000
+"""Characters of all calls."""
+_MAX_CALLS = 1000
 
 
 def read(text: str) -> ParsedMessage:
@@ -44,11 +49,17 @@ def read(text: str) -> ParsedMessage:
     if found is None:
         return ParsedMessage(visible.strip(), (), ())
     pieces, end, broken = _cut(visible, found.start(1))
+    if end - found.start(1) > _MAX_LIST:
+        reason = f"the list of calls has more than {_MAX_LIST} characters"
+        return ParsedMessage("", (), (ParseFault(found.start(1), reason),))
     calls: list[ToolCall] = []
     faults: list[ParseFault] = []
     for start, piece in pieces:
         if len(faults) == MAX_FAULTS:
             faults.append(ParseFault(start, TOO_MANY))
+            break
+        if len(calls) == _MAX_CALLS:
+            faults.append(ParseFault(start, f"more than {_MAX_CALLS} calls: the rest was not read"))
             break
         try:
             calls.append(_call(piece, start))
@@ -122,6 +133,8 @@ def _string_end(text: str, at: int) -> int | None:
 
 
 def _call(piece: str, offset: int) -> ToolCall:
+    if len(piece) > _MAX_LENGTH:
+        raise Unreadable(offset, f"a call has more than {_MAX_LENGTH} characters")
     source = piece.strip()
     offset += len(piece) - len(piece.lstrip())
     try:

@@ -48,6 +48,13 @@ def misbehave(call: ToolCall) -> ToolResult | None:
             if not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
+        case "tight":  # there is not enough memory, this once
+            mark = Path(os.environ[MARK])
+            if mark.exists():
+                mark.unlink()
+                raise MemoryError
+        case "set":
+            return ToolResult(" ".join({"alpha", "beta", "gamma", "delta", "epsilon"}), None)
         case "raise":
             raise OSError("/secret/path is gone")
         case _:

@@ -217,6 +217,21 @@ def test_a_step_takes_one_assistant_message(toy: Service, messages: object) -> N
     assert toy.say("a", ADD_3)["info"]["step"] == 0
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"instance_id": "a", "messages": [1] * 300_000},
+        {f"field{number}": 1 for number in range(50_000)},
+        {"instance_id": "a", "params": {f"field{number}": 1 for number in range(50_000)}},
+        {f"field{number}" * 1000: 1 for number in range(10)},
+    ],
+)
+def test_a_refusal_is_short_however_much_is_wrong(toy: Service, body: dict[str, object]) -> None:
+    status, code, message = toy.refused("/step", **body)
+    assert (status, code) == (422, "invalid_request")
+    assert len(message) < 2500
+
+
 def test_a_live_instance_is_never_replaced(toy: Service) -> None:
     toy.ok("/create", env_type="toy", task_id="toy_mixed", instance_id="a")
     toy.say("a", ADD_3)

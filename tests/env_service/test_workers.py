@@ -1,6 +1,7 @@
 """Worker processes: limits, deaths, and that neither costs anybody else an episode."""
 
 import asyncio
+import errno
 import os
 import signal
 import time
@@ -12,6 +13,8 @@ import faulty
 import pytest
 from serving import FAST, Limits, Service, serve
 
+from env_service.environments.base import SelfCheckFailed
+from env_service.workers import worker
 from seal.formats import ToolCall, render_calls
 
 STOPPED = "Error during execution: the call was stopped, "
@@ -48,7 +51,7 @@ def counted(service: Service, name: str) -> float:
         (call("wait", seconds=60), "as it took longer than 0.5 s"),
         (call("compute"), "as it took longer than 0.5 s"),
         (call("grow"), "as it took too much memory"),
-        (call("shout"), "as its result has over 1000000 characters"),
+        (call("shout"), "as the results of the message have over 1000000 characters"),
         (call("die"), "as it ended the process that ran it"),
     ],
 )
@@ -175,3 +178,91 @@ def test_without_workers_the_service_says_so(
     assert service.request("GET", "/healthz")[0] == 200
     assert texts(service, "a", ADD) == ['{"total": 1}']
     service.close()
+
+
+def test_memory_that_is_short_in_a_replay_is_not_blamed_on_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "mark"
+    monkeypatch.setenv(faulty.MARK, str(mark))
+    service = Service({"toy": "faulty:Faulty"})
+    create(service, "a")
+    assert texts(service, "a", ADD, call("tight")) == ['{"total": 1}', "tight: done"]
+    (pid,) = service.pool.pids
+    os.kill(pid, signal.SIGKILL)
+    mark.touch()
+    assert texts(service, "a", ADD) == ['{"total": 2}']
+    assert not mark.exists()
+    # A call that runs for the first time is tried again, too: others may have used the memory up.
+    mark.touch()
+    assert texts(service, "a", call("tight")) == ["tight: done"]
+    assert counted(service, "calls_stopped_total") == 0
+    service.close()
+
+
+def test_every_worker_lists_a_set_in_the_same_order(service: Service) -> None:
+    create(service, "a")
+    said = texts(service, "a", call("set"))
+    for _ in range(3):
+        (pid,) = service.pool.pids
+        os.kill(pid, signal.SIGKILL)
+        assert texts(service, "a", call("set")) == said
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(service, "a")
+    monkeypatch.setattr(worker.subprocess, "Popen", no_process)
+    (pid,) = service.pool.pids
+    os.kill(pid, signal.SIGKILL)
+    message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
+    body = {"instance_id": "a", "messages": message, "params": {"step": 0}}
+    refused = service.refused("/step", **body)
+    assert refused[:2] == (503, "no_worker")
+    monkeypatch.undo()
+    service.runner.run(asyncio.sleep(2.0))
+    assert texts(service, "a", ADD) == ['{"total": 1}']
+
+
+def no_process(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+def test_no_service_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.subprocess, "Popen", no_process)
+    with pytest.raises(SelfCheckFailed, match="Cannot allocate memory"):
+        Service({"toy": "faulty:Faulty"})
+
+
+def test_closing_waits_for_nobody(service: Service) -> None:
+    for instance_id in ("a", "b", "c"):
+        create(service, instance_id)
+
+    async def stop() -> float:
+        message = {
+            "role": "assistant",
+            "content": render_calls([call("wait", seconds=60)], "hermes"),
+        }
+        bodies = [{"instance_id": one, "messages": message} for one in ("a", "b", "c")]
+        asked = [asyncio.ensure_future(service.send("POST", "/step", body)) for body in bodies]
+        await asyncio.sleep(0.2)
+        for one in asked[1:]:
+            one.cancel()
+        started = time.monotonic()
+        await service.pool.close()
+        await asyncio.gather(*asked, return_exceptions=True)
+        return time.monotonic() - started
+
+    assert service.runner.run(stop()) < 3.0
+
+
+def test_a_broken_episode_is_not_created_again_under_its_name(service: Service) -> None:
+    create(service, "a")
+    message = {"role": "assistant", "content": render_calls([call("raise")], "hermes")}
+    service.refused("/step", instance_id="a", messages=message)
+    body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
+    assert service.refused("/create", **body)[:2] == (409, "instance_exists")
+    service.ok("/release", instance_id="a")
+    create(service, "a")
+    assert texts(service, "a", ADD) == ['{"total": 1}']

@@ -4,6 +4,7 @@ import json
 import keyword
 import math
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -432,3 +433,32 @@ def test_a_bad_structured_call_is_a_fault_at_its_index(bad: object) -> None:
 def test_structured_messages_of_other_shapes_do_not_raise() -> None:
     assert parse_structured({"role": "assistant", "content": "hi"}).calls == ()
     assert len(parse_structured({"tool_calls": "x"}).faults) == 1
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 2):
+        value = [value]
+    return {"a": value}
+
+
+@pytest.mark.parametrize("tool_format", ["hermes", "qwen3_coder", "llama3_json"])
+def test_arguments_that_are_nested_too_deeply_are_a_fault(tool_format: str) -> None:
+    fine = render_calls([ToolCall("f", nested(100))], tool_format)
+    assert len(parse(fine, tool_format).calls) == 1
+    deep = parse(render_calls([ToolCall("f", nested(101))], tool_format), tool_format)
+    assert [fault.reason for fault in deep.faults] == ["arguments are nested more than 100 deep"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[f(a=f"' + "{1}" * 30_000 + '")]', "a call has more than 50000 characters"),
+        ("[f(a=" + "1<" * 90_000 + "1)]", "a call has more than 50000 characters"),
+        ("[" + "f(a=1), " * 40_000 + "]", "the list of calls has more than 200000 characters"),
+        ("[" + "f(), " * 1500 + "]", "more than 1000 calls: the rest was not read"),
+    ],
+    ids=["f-string", "comparison", "long list", "many calls"],
+)
+def test_pythonic_reads_no_more_than_it_can_in_time(text: str, reason: str) -> None:
+    assert parse(text, "pythonic").faults[-1].reason == reason
