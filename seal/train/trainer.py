@@ -162,7 +162,8 @@ class SealTrainer(PPOTrainerSync):
             "labels": label_counts(records),
             "weights": sorted(round(fmean(by_turn), 4) for by_turn in weights),
             "interface_versions": sorted({record.interface_version for record in records}),
-            "task_ids": list(dict.fromkeys(record.task_id for record in records)),
+            # Sorted, as verl balances a batch by length.
+            "task_ids": sorted({record.task_id for record in records}),
         }
 
     # ---- the back edge -----------------------------------------------------------------

@@ -88,10 +88,10 @@ def launch(name: str, *overrides: str, steps: int = STEPS, killed: list[int] | N
         f"env_service.env_url=http://127.0.0.1:{port}",
         f"trainer.total_training_steps={steps}",
         f"actor_rollout_ref.model.path={policy}",
-        f"launcher.build_policy='scripts/make_tiny_policy.py --out {policy} --dialogues 12'",
+        f"launcher.build_policy='scripts/make_tiny_policy.py --out {policy} --dialogues 24'",
         # A policy of a few seconds' warm-up: it has to move, not to be good.
         "seal.start_gate=null",
-        "actor_rollout_ref.actor.optim.lr=2e-3",
+        "actor_rollout_ref.actor.optim.lr=4e-3",
         *overrides,
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests/e2e")}
@@ -154,7 +154,7 @@ def test_labels_weigh_the_advantages_within_the_clip(run: Run) -> None:
 
 def test_the_weights_reach_the_rollout_engine(run: Run) -> None:
     assert len(run.correlations()) == STEPS
-    assert all(value > 0.99 for value in run.correlations())
+    assert all(value > 0.999 for value in run.correlations())
 
 
 def test_without_loading_them_the_correlation_falls() -> None:
@@ -169,8 +169,8 @@ def test_without_loading_them_the_correlation_falls() -> None:
     )
     assert stale.code == 0, stale.output
     first, *later = stale.correlations()
-    assert first > 0.99
-    assert min(later) < 0.99
+    assert first > 0.999
+    assert min(later) < 0.999
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_a_killed_run_goes_on_where_its_checkpoint_was(run: Run, resumed: Run) -
     assert second["interface_versions"] == [1]
     # Nobody noticed the deaths of workers.
     assert (second["rollouts"], second["dropped_groups"]) == (64, 0)
-    # The same data, in the same order.
+    # The data goes on where it was.
     assert second["task_ids"] == whole[1]["task_ids"] != whole[0]["task_ids"]
     logged = read_lines(resumed.folder / "loop" / "rollouts.jsonl")
     assert [line["step"] for line in logged] == [1] * 64 + [2] * 64
