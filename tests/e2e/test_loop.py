@@ -154,10 +154,10 @@ def test_labels_weigh_the_advantages_within_the_clip(run: Run) -> None:
 
 def test_the_weights_reach_the_rollout_engine(run: Run) -> None:
     assert len(run.correlations()) == STEPS
-    assert all(value > 0.999 for value in run.correlations())
+    assert all(value > 0.99 for value in run.correlations())
 
 
-def test_without_loading_them_the_correlation_falls() -> None:
+def test_without_loading_them_the_correlation_falls(run: Run) -> None:
     stale = launch(
         "e2e_stale",
         "trainer.save_freq=-1",
@@ -168,9 +168,10 @@ def test_without_loading_them_the_correlation_falls() -> None:
         steps=2,
     )
     assert stale.code == 0, stale.output
-    first, *later = stale.correlations()
+    first, second = stale.correlations()
     assert first > 0.999
-    assert min(later) < 0.999
+    # After the first update the workers' policy is another one, by far more than by rounding.
+    assert 1 - second > 20 * max(1 - run.correlations()[1], 1e-5)
 
 
 @pytest.fixture(scope="module")
