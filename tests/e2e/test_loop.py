@@ -24,6 +24,7 @@ from seal.train.state import LoopState, after_round, loop_config
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 3
+ROLLOUTS = 32
 CORRELATION = "training/rollout_actor_probs_pearson_corr"
 
 pytestmark = pytest.mark.e2e
@@ -89,9 +90,12 @@ def launch(name: str, *overrides: str, steps: int = STEPS, killed: list[int] | N
         f"trainer.total_training_steps={steps}",
         f"actor_rollout_ref.model.path={policy}",
         f"launcher.build_policy='scripts/make_tiny_policy.py --out {policy} --dialogues 24'",
-        # A policy of a few seconds' warm-up: it has to move, not to be good.
+        # A policy of a few seconds' warm-up: it has to move, not to be good. It hardly ever passes a
+        # task, so its gradient is that of the entropy.
         "seal.start_gate=null",
         "actor_rollout_ref.actor.optim.lr=4e-3",
+        "actor_rollout_ref.actor.entropy_coeff=0.01",
+        f"data.train_batch_size={ROLLOUTS // 8}",
         *overrides,
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests/e2e")}
@@ -129,16 +133,16 @@ def test_every_round_is_recorded_and_the_next_one_sees_its_interface(run: Run) -
     assert [line["interface"]["version"] for line in rounds] == [1, 2, 3]
     assert [line["interface_versions"] for line in rounds] == [[0], [1], [2]]
     assert [line["interface_shown"]["version"] for line in rounds] == [0, 1, 2]
-    assert all(line["rollouts"] == 64 for line in rounds)
+    assert all(line["rollouts"] == ROLLOUTS for line in rounds)
 
 
 def test_every_dialogue_and_every_label_is_kept(run: Run) -> None:
     labels = read_lines(run.folder / "loop" / "rollouts.jsonl")
-    assert [line["step"] for line in labels] == [1] * 64 + [2] * 64 + [3] * 64
+    assert [line["step"] for line in labels] == [step for step in (1, 2, 3) for _ in range(ROLLOUTS)]
     assert all(turn["reason"] for line in labels for turn in line["turns"])
     for step in (1, 2, 3):
         dialogues = read_lines(run.folder / "rollouts" / f"{step}.jsonl")
-        assert len(dialogues) == 64
+        assert len(dialogues) == ROLLOUTS
         assert all("assistant" in line["input"] for line in dialogues)
 
 
@@ -154,7 +158,7 @@ def test_labels_weigh_the_advantages_within_the_clip(run: Run) -> None:
 
 def test_the_weights_reach_the_rollout_engine(run: Run) -> None:
     assert len(run.correlations()) == STEPS
-    assert all(value > 0.99 for value in run.correlations())
+    assert all(value > 0.99999 for value in run.correlations())
 
 
 def test_without_loading_them_the_correlation_falls(run: Run) -> None:
@@ -169,9 +173,9 @@ def test_without_loading_them_the_correlation_falls(run: Run) -> None:
     )
     assert stale.code == 0, stale.output
     first, second = stale.correlations()
-    assert first > 0.999
+    assert first > 0.99999
     # After the first update the workers' policy is another one, by far more than by rounding.
-    assert 1 - second > 20 * max(1 - run.correlations()[1], 1e-5)
+    assert second < 0.9999
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +213,11 @@ def test_a_killed_run_goes_on_where_its_checkpoint_was(run: Run, resumed: Run) -
     assert second["interface_shown"] == whole[1]["interface_shown"]
     assert second["interface_versions"] == [1]
     # Nobody noticed the deaths of workers.
-    assert (second["rollouts"], second["dropped_groups"]) == (64, 0)
+    assert (second["rollouts"], second["dropped_groups"]) == (ROLLOUTS, 0)
     # The data goes on where it was.
     assert second["task_ids"] == whole[1]["task_ids"] != whole[0]["task_ids"]
     logged = read_lines(resumed.folder / "loop" / "rollouts.jsonl")
-    assert [line["step"] for line in logged] == [1] * 64 + [2] * 64
+    assert [line["step"] for line in logged] == [step for step in (1, 2) for _ in range(ROLLOUTS)]
 
 
 @pytest.mark.parametrize("name", ["run", "resumed"])

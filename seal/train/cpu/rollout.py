@@ -36,3 +36,13 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
             )
         )
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
+        self._pack_tied_head()
+
+    def _pack_tied_head(self) -> None:
+        """Pack the output head again where it shares the embedding's weight.
+
+        Such a head has nothing to load, so the reload leaves it the copy packed from the old weights.
+        """
+        model = self.model_runner.get_model()
+        if self.model_config.hf_text_config.tie_word_embeddings:
+            model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
