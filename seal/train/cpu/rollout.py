@@ -41,7 +41,7 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
     def _pack_tied_head(self) -> None:
         """Pack the output head again where it shares the embedding's weight.
 
-        Such a head has nothing to load, so the reload leaves it the copy packed from the old weights.
+        Such a head has nothing to load: the reload leaves it the copy packed from the old weights.
         """
         model = self.model_runner.get_model()
         if self.model_config.hf_text_config.tie_word_embeddings:
