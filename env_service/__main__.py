@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
 
 import uvicorn
 
@@ -26,10 +25,10 @@ from env_service.live import LiveEpisodes
 from env_service.log import log_to_stderr
 from env_service.metrics import Metrics
 from env_service.workers.pool import Limits, WorkerPool
+from seal.access_token import TOKEN_VARIABLE, TokenError, read_token
 
 logger = logging.getLogger("env_service")
 
-TOKEN_VARIABLE = "SEAL_ENV_TOKEN"
 DRAIN_S = 3
 """Seconds that requests under way have when the service is told to end."""
 _EXPIRE_EVERY_S = 5.0
@@ -122,21 +121,16 @@ async def _expire(live: LiveEpisodes) -> None:
 
 
 def _token(args: argparse.Namespace) -> str | None:
-    if args.token_file is not None:
-        try:
-            token = Path(args.token_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CannotStart(f"cannot read --token-file {args.token_file}: {error}") from error
-        if not token:
-            raise CannotStart(f"--token-file {args.token_file} is empty")
-    else:
-        token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if not token and not _is_local(args.host):
+    try:
+        token = read_token(args.token_file, setting="--token-file ")
+    except TokenError as error:
+        raise CannotStart(str(error)) from error
+    if token is None and not _is_local(args.host):
         raise CannotStart(
             f"--host {args.host} can be reached from other machines, so it needs a token: name a "
             f"file with --token-file, or set {TOKEN_VARIABLE}"
         )
-    return token or None
+    return token
 
 
 def _is_local(host: str) -> bool:
@@ -220,17 +214,19 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
+    with contextlib.suppress(ValueError):
+        value = float(text)
+        if 0 < value < 1e9:
+            return value
+    raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1e9, got {text!r}")
 
 
 def _at_least_one(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
+    with contextlib.suppress(ValueError):
+        value = int(text)
+        if value >= 1:
+            return value
+    raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
 
 
 def _listen(host: str, port: int) -> socket.socket:

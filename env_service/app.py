@@ -41,7 +41,7 @@ from env_service.requests import (
 from env_service.runs import Runs, failure_profile, interface_config, shown_interface
 from env_service.workers.frames import Spec
 from env_service.workers.pool import Limits, WorkerPool
-from seal.coevolution.interface import INITIAL, Interface
+from seal.coevolution.interface import INITIAL
 from seal.formats import FORMATS
 from seal.wire import PROTOCOL_VERSION, InterfaceReply, Message
 
@@ -168,12 +168,12 @@ def _add_run_routes(app: FastAPI, runs: Runs) -> None:
             "profile",
             extra={"run": run_id, "interface": interface.version, "active": interface.active()},
         )
-        return _data(_interface_data(interface))
+        return _data(interface.to_reply())
 
     @app.get("/runs/{run_id}/interface", response_model=Envelope[InterfaceReply])
     async def get_interface(run_id: str) -> Response:
         """The interface that new episodes of a run get."""
-        return _data(_interface_data(runs.newest(run_id)))
+        return _data(runs.newest(run_id).to_reply())
 
 
 def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
@@ -247,16 +247,6 @@ def _one_message(messages: Message | list[Message] | None) -> Message:
         return messages
     got = f"a list of {len(messages)}" if isinstance(messages, list) else "none"
     raise ServiceError(422, "bad_message", f"messages of /step is one assistant message, got {got}")
-
-
-def _interface_data(interface: Interface) -> InterfaceReply:
-    return InterfaceReply(
-        version=interface.version,
-        content_hash=interface.content_hash(),
-        active=interface.active(),
-        text=interface.describe(),
-        interface=interface.to_json(),
-    )
 
 
 def _data(data: Any) -> Response:

@@ -9,6 +9,7 @@ whose environment failed is broken for good: that is neither an observation nor 
 """
 
 import asyncio
+import itertools
 import json
 import logging
 import time
@@ -129,11 +130,8 @@ class LiveEpisodes:
     def expire(self) -> None:
         """Drop what has been idle for too long."""
         oldest = self._clock() - self._limits.idle_timeout_s
-        for instance_id, live in list(self._episodes.items()):
-            if live.used > oldest:
-                return
-            if live.busy:
-                continue
+        idle = itertools.takewhile(lambda item: item[1].used <= oldest, self._episodes.items())
+        for instance_id, live in [(key, live) for key, live in idle if not live.busy]:
             del self._episodes[instance_id]
             self._drop(live)
             self._expired[instance_id] = None

@@ -27,7 +27,11 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self.episodes_live = self._gauge("episodes_live", "Episodes created and not released.")
+        self.episodes_live = Gauge(
+            "env_service_episodes_live",
+            "Episodes created and not released.",
+            registry=self._registry,
+        )
         self.episodes_created = self._counter("episodes_created", "Episodes created.")
         self.episodes_expired = self._counter(
             "episodes_expired", "Episodes dropped after the idle time-out."
@@ -54,6 +58,3 @@ class Metrics:
 
     def _counter(self, name: str, what: str) -> Counter:
         return Counter(f"env_service_{name}", what, registry=self._registry)
-
-    def _gauge(self, name: str, what: str) -> Gauge:
-        return Gauge(f"env_service_{name}", what, registry=self._registry)

@@ -1,7 +1,7 @@
 """The access token of the environment services, where they want one.
 
-In: the recipe's `env_service.token_file`, or the environment variable SEAL_ENV_TOKEN. Out: the
-token for `seal.client`. Called by whoever makes a client: agent loop, trainer, launcher.
+In: a file that a setting names, or the environment variable SEAL_ENV_TOKEN. Out: the token. Called
+by whoever makes a client (agent loop, trainer, launcher) and by the service itself.
 """
 
 import os
@@ -16,11 +16,14 @@ class TokenError(Exception):
     """What should be a token is none."""
 
 
-def read_token(token_file: str | Path | None) -> str | None:
+def read_token(
+    token_file: str | Path | None, setting: str = "env_service.token_file="
+) -> str | None:
     """The token of the file; without a file that of SEAL_ENV_TOKEN, and None where that is unset.
 
     Args:
         token_file: Path of a file with nothing but the token; white space around it is left out.
+        setting: What named the file, for the error.
 
     Raises:
         TokenError: The file cannot be read, or what was found cannot be a token.
@@ -30,7 +33,7 @@ def read_token(token_file: str | Path | None) -> str | None:
         if not token:
             return None
     else:
-        source = f"env_service.token_file={token_file}"
+        source = f"{setting}{token_file}"
         try:
             token = Path(token_file).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -7,6 +7,7 @@ be swapped, so tests need no socket.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -237,31 +238,8 @@ class EnvironmentClient:
             EnvironmentFault: No service took it, or two made different interfaces of it.
         """
         body = {"profile": profile, "config": config, "interface": interface}
-        replies: dict[str, InterfaceReply] = {}
-        faults: dict[str, EnvironmentFault] = {}
-        asked = {
-            asyncio.ensure_future(self._ask(url, "PUT", f"/runs/{run_id}/profile", body)): url
-            for url in self._addresses.urls
-        }
-        pending = set(asked)
-        while pending:
-            done, pending = await asyncio.wait(
-                pending,
-                timeout=PROFILE_GRACE_S if replies else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            for answer in done or pending:
-                url = asked[answer]
-                try:
-                    if not done:
-                        answer.cancel()
-                        raise EnvironmentFault("no answer while another service gave one")
-                    data = answer.result()
-                    replies[url] = InterfaceReply(**{**data, "active": tuple(data["active"])})
-                except EnvironmentFault as fault:
-                    faults[url] = fault
-            pending = pending if done else set()
-        if not replies:
+        answers, faults = await self._ask_all("PUT", f"/runs/{run_id}/profile", body)
+        if not answers:
             raise EnvironmentFault(_all_of("no environment service took the profile", faults))
         for url, missed in faults.items():
             self._addresses.leave_out(url)
@@ -271,13 +249,40 @@ class EnvironmentClient:
                 url,
                 missed,
             )
-        if len({reply.content_hash for reply in replies.values()}) > 1:
-            made = ", ".join(f"{replies[url].content_hash} at {url}" for url in sorted(replies))
+        if len({data["content_hash"] for data in answers.values()}) > 1:
+            made = ", ".join(f"{answers[url]['content_hash']} at {url}" for url in sorted(answers))
             raise EnvironmentFault(
                 f"the environment services made different interfaces of one profile ({made}); "
                 "start all of them anew, from the same version of the project"
             )
-        return next(iter(replies.values()))
+        data = next(iter(answers.values()))
+        return InterfaceReply(**{**data, "active": tuple(data["active"])})
+
+    async def _ask_all(
+        self, method: str, path: str, body: Any
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, EnvironmentFault]]:
+        """Ask all services at once; once one has answered, the others have PROFILE_GRACE_S more.
+
+        Returns:
+            By address: the answers, and what became of the services that gave none.
+        """
+        answers: dict[str, dict[str, Any]] = {}
+        silence = EnvironmentFault("no answer while another service gave one")
+        faults = dict.fromkeys(self._addresses.urls, silence)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as grace:
+
+                async def ask(url: str) -> None:
+                    try:
+                        answers[url] = await self._ask(url, method, path, body)
+                    except EnvironmentFault as fault:
+                        faults[url] = fault
+                        return
+                    del faults[url]
+                    grace.reschedule(asyncio.get_running_loop().time() + PROFILE_GRACE_S)
+
+                await asyncio.gather(*map(ask, self._addresses.urls))
+        return answers, faults
 
     async def _create_somewhere(self, instance_id: str, body: Any) -> dict[str, Any]:
         """Ask one address after the other until one takes the episode."""

@@ -24,14 +24,16 @@ def load(name: str, place: str) -> Environment:
         place: "module:class".
 
     Raises:
-        SelfCheckFailed: It does not import.
+        SelfCheckFailed: It does not import, or there is no such class.
     """
     module, _, class_name = place.partition(":")
     try:
-        found = vars(importlib.import_module(module))[class_name]
+        found = vars(importlib.import_module(module)).get(class_name)
     except ImportError as error:
         raise SelfCheckFailed(
             f"{name} does not import ({error}); install the service's requirements with install.sh"
         ) from error
+    if found is None:
+        raise SelfCheckFailed(f"{name}: module {module} has no class {class_name!r}")
     environment: Environment = found()
     return environment

@@ -1,8 +1,8 @@
-"""The system message of an episode whose policy gets its tool docs as text.
+"""Tool docs as text, for the system message of an episode.
 
-In: tool docs, the format the policy writes calls in, notes of the learning interface. Out: the
-text. Called when an episode opens with `tools = "prompt"`. A policy whose chat template renders
-docs itself asks for `tools = "structured"` and gets none of this.
+In: tool docs and the format the policy writes calls in. Out: the text. Called when an episode opens
+with `tools = "prompt"`. A policy whose chat template renders docs itself asks for
+`tools = "structured"` and gets none of this.
 """
 
 import json

@@ -62,11 +62,13 @@ class Spec:
 
 @dataclass(frozen=True)
 class Answer:
-    """A worker's answer to one request."""
+    """A worker's answer to one request, or to the setup."""
 
     header: dict[str, Any]
-    """`status` "ok", "missing" (send the journal along), "stopped" (call, reason: a limit),
-    "refused" (http, code, message: the client's mistake), "failed" (error: the environment's)."""
+    """`status`, and what belongs to it. To the setup: "ready", "broken" (message: which self check
+    failed). To a request: "ok" (seconds), "missing" (send the journal along), "stopped" (stop: a
+    limit), "refused" (http, code, message: the client's mistake), "failed" (error: the kind of the
+    environment's)."""
     body: bytes
     """JSON of the wire's data; empty unless the status is "ok"."""
 

@@ -7,7 +7,6 @@ this one is stuck. Called by `pool`.
 
 import asyncio
 import dataclasses
-import logging
 import mmap
 import os
 import signal
@@ -30,8 +29,6 @@ from env_service.workers.frames import (
     pack,
     unpack,
 )
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -139,7 +136,7 @@ class Worker(asyncio.Protocol):
                 [*command, str(theirs.fileno()), str(shared)],
                 pass_fds=(theirs.fileno(), shared),
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
+                stdout=2,  # what a tool prints goes where the log goes
                 # It finds modules where this process does.
                 env={
                     **os.environ,
@@ -272,11 +269,3 @@ class Worker(asyncio.Protocol):
         self._since = time.monotonic()
         self._transport.write(job.frame(self, self._forget, with_journal))
         self._forget = []
-
-
-def _has_fileno(stream: Any) -> bool:
-    try:
-        stream.fileno()
-    except (AttributeError, OSError):
-        return False
-    return True

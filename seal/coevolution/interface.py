@@ -42,7 +42,7 @@ from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile
 from seal.coevolution.schema import type_in_words
 from seal.formats import ParseFault
-from seal.wire import ToolDoc
+from seal.wire import InterfaceReply, ToolDoc
 
 _SCHEMA_LABELS = (Label.ARGUMENT_MISMATCH, Label.INVALID_TOOL_CALL)
 _AFFORDANCE_LABELS = (Label.MISSING_TOOL_CALL,)
@@ -205,6 +205,16 @@ class Interface:
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "guidelines": [label.value for label in self.guidelines]}
+
+    def to_reply(self) -> InterfaceReply:
+        """The interface as it goes over the wire and into the loop log: in words as well."""
+        return InterfaceReply(
+            version=self.version,
+            content_hash=self.content_hash(),
+            active=self.active(),
+            text=self.describe(),
+            interface=self.to_json(),
+        )
 
     @classmethod
     def from_json(cls, data: object) -> "Interface":

@@ -35,6 +35,9 @@ def misbehave(call: ToolCall) -> ToolResult | None:
     match call.name:
         case "wait":
             time.sleep(call.arguments["seconds"])
+        case "hold":  # until the file MARK is there
+            while not Path(os.environ[MARK]).exists():
+                time.sleep(0.01)
         case "compute":  # deep in C, where no exception of Python's can be raised
             str(3 ** (10**9))
         case "grow":

@@ -90,9 +90,10 @@ class Difference(StrEnum):
     walking through it by how deep the caller is; here the text is always the same."""
 
 
-def official(task: BfclTask, trajectory: Trajectory) -> Observation:
-    """The official path's observation, fed with text that avoids its faults."""
-    differences = exceptions_of(task, trajectory)
+def official(
+    task: BfclTask, trajectory: Trajectory, differences: frozenset[Difference]
+) -> Observation:
+    """The official path's observation, fed with text that avoids these of its faults."""
     mentions = Difference.SHARED_MENTIONS in differences
 
     def written(call: ToolCall, turn: int) -> str:

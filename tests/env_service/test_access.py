@@ -101,6 +101,7 @@ def test_an_idle_episode_is_dropped_and_its_client_told(tight: Service) -> None:
 
 def test_metrics_count(tight: Service) -> None:
     create(tight, "a")
+    tight.refused("/step", instance_id="a", messages={"role": "assistant", "content": "x" * 2000})
     reply = tight.runner.run(tight.client.get("/metrics"))
     assert reply.headers["content-type"].startswith("text/plain")
     assert "env_service_episodes_live 1.0" in reply.text

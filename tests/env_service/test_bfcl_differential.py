@@ -81,11 +81,12 @@ def compare(
     met: Counter[Difference] = Counter()
     verdicts: Counter[bool] = Counter()
     for task, trajectory in trajectories(tasks, each):
-        expected, got = official(task, trajectory), ours(task, trajectory)
+        differences = exceptions_of(task, trajectory)
+        expected, got = official(task, trajectory, differences), ours(task, trajectory)
         difference = first_difference(expected, got)
         assert difference is None, (task.task_id, trajectory.mutation, difference)
         kinds.update(trajectory.mutation.split("+"))
-        met.update(exceptions_of(task, trajectory))
+        met.update(differences)
         verdicts[expected.valid] += 1
     return kinds, met, verdicts
 

@@ -44,14 +44,20 @@ def test_a_taken_port_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> Non
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("faulty:Broken", "toy: a wire is loose"),
+        ("faulty:Brokn", "toy: module faulty has no class 'Brokn'"),
+    ],
+)
 def test_a_failed_self_check_is_one_sentence(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str, why: str
 ) -> None:
-    monkeypatch.setattr(command_line, "ENVIRONMENTS", {**ENVIRONMENTS, "toy": "faulty:Broken"})
+    monkeypatch.setattr(command_line, "ENVIRONMENTS", {**ENVIRONMENTS, "toy": place})
     arguments = ["--port", "0", "--env", "toy", "--log-level", "ERROR"]
     assert command_line.main(arguments) == 1
-    said = capfd.readouterr().err
-    assert said == "env_service: self check failed: toy: a wire is loose\n"
+    assert capfd.readouterr().err == f"env_service: self check failed: {why}\n"
 
 
 @pytest.mark.parametrize(
@@ -76,12 +82,16 @@ def test_what_it_cannot_do_is_one_sentence(
     assert all(word in said for word in words)
 
 
+@pytest.mark.parametrize("value", ["0", "many", "nan"])
 @pytest.mark.parametrize("option", ["--workers", "--max-episodes", "--idle-timeout"])
-def test_a_limit_of_nothing_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_of_nothing_is_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        command_line.main([option, "0"])
+        command_line.main([option, value])
     assert ended.value.code == 2
-    assert option in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"argument {option}: expected" in said and f"got '{value}'" in said
 
 
 def children(pid: int) -> list[int]:

@@ -5,7 +5,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,17 @@ def counted(service: Service, name: str) -> float:
     return float(value)
 
 
+def wait_until(service: Service, holds: Callable[[], bool], at_most_s: float = 10.0) -> None:
+    """Let the service go on until something holds."""
+
+    async def watch() -> None:
+        async with asyncio.timeout(at_most_s):
+            while not holds():
+                await asyncio.sleep(0.02)
+
+    service.runner.run(watch())
+
+
 @pytest.mark.parametrize(
     ("over", "why"),
     [
@@ -80,8 +91,10 @@ def test_slow_calls_of_one_message_share_a_limit(service: Service) -> None:
     assert 1 <= done <= 3 and got[done].startswith(STOPPED)
 
 
-def test_a_slow_call_delays_nobody_else() -> None:
+def test_a_slow_call_delays_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker, and limits long enough to tell waiting from being stopped."""
+    mark = tmp_path / "mark"
+    monkeypatch.setenv(faulty.MARK, str(mark))
     patient = Service({"toy": "faulty:Faulty"}, limits=Limits(workers=1, call_time_s=20.0))
     for instance_id in ("slow", "other"):
         create(patient, instance_id)
@@ -90,7 +103,7 @@ def test_a_slow_call_delays_nobody_else() -> None:
     async def play() -> tuple[float, str]:
         message = {
             "role": "assistant",
-            "content": render_calls([call("wait", seconds=6)], "hermes"),
+            "content": render_calls([call("hold")], "hermes"),
         }
         slow = asyncio.ensure_future(
             patient.send("POST", "/step", {"instance_id": "slow", "messages": message})
@@ -103,6 +116,7 @@ def test_a_slow_call_delays_nobody_else() -> None:
         )
         waited = time.monotonic() - started
         assert not slow.done()
+        mark.touch()
         assert (await slow)[0] == 200
         return waited, reply["data"]["state"][0]["content"]
 
@@ -110,10 +124,30 @@ def test_a_slow_call_delays_nobody_else() -> None:
     assert text == '{"total": 2}'
     assert waited < 5
     # Two are at work again, of whom one is let go.
-    patient.runner.run(asyncio.sleep(1.0))
-    assert len(patient.pool.pids) == 1
+    wait_until(patient, lambda: len(patient.pool.pids) == 1)
     assert texts(patient, "slow", ADD) == ['{"total": 1}']
     patient.close()
+
+
+def test_an_episode_at_work_is_not_idle(service: Service) -> None:
+    for instance_id in ("at work", "idle"):
+        create(service, instance_id)
+
+    async def play() -> int:
+        message = {
+            "role": "assistant",
+            "content": render_calls([call("wait", seconds=0.2)], "hermes"),
+        }
+        body = {"instance_id": "at work", "messages": message}
+        step = asyncio.ensure_future(service.send("POST", "/step", body))
+        await asyncio.sleep(0.05)
+        service.clock.now += 2 * FAST.idle_timeout_s
+        service.live.expire()
+        return (await step)[0]
+
+    assert service.runner.run(play()) == 200
+    assert texts(service, "at work", ADD) == ['{"total": 1}']
+    assert service.refused("/get_info", instance_id="idle")[:2] == (410, "instance_expired")
 
 
 def test_a_killed_worker_costs_no_episode(service: Service) -> None:
@@ -174,7 +208,7 @@ def test_without_workers_the_service_says_so(
     assert refused[:2] == (503, "no_worker")
     assert service.request("GET", "/healthz")[0] == 503
     mark.unlink()
-    service.runner.run(asyncio.sleep(2.0))
+    wait_until(service, lambda: service.pool.healthy)
     assert service.request("GET", "/healthz")[0] == 200
     assert texts(service, "a", ADD) == ['{"total": 1}']
     service.close()
@@ -221,7 +255,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     refused = service.refused("/step", **body)
     assert refused[:2] == (503, "no_worker")
     monkeypatch.undo()
-    service.runner.run(asyncio.sleep(2.0))
+    wait_until(service, lambda: service.pool.healthy)
     assert texts(service, "a", ADD) == ['{"total": 1}']
 
 

@@ -14,6 +14,7 @@ from seal.client import EnvironmentClient
 from seal.wire import PROTOCOL_VERSION, CreateReply, Message
 
 HEALTHY = {"protocol_version": PROTOCOL_VERSION, "environments": ["toy"]}
+EVOLVED = {"version": 4, "content_hash": "one", "active": [], "text": "", "interface": {}}
 A, B = "http://a", "http://b"
 SAID: Message = {"role": "assistant", "content": "Done."}
 
@@ -61,14 +62,7 @@ class Services:
                     ),
                 }
             case "/runs/run/profile":
-                made = self.hashes.get(host, "one")
-                return {
-                    "version": 4,
-                    "content_hash": made,
-                    "active": [],
-                    "text": "",
-                    "interface": {},
-                }
+                return {**EVOLVED, "content_hash": self.hashes.get(host, "one")}
             case "/healthz":
                 return HEALTHY
             case _:

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 
+import httpx
 import pytest
-from scripted_services import SAID, A, Services, create, use
+from scripted_services import SAID, A, B, Services, create, use
 
 from seal.addresses import COOL_DOWN_S
 from seal.client import FULL_WAIT_S, EnvironmentClient, EnvironmentFault
@@ -244,6 +245,33 @@ def test_a_service_that_did_not_take_the_profile_is_reported_and_left_out(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "http://a did not take the profile" in caplog.text
     assert "internal_error" in caplog.text
+
+
+def test_a_service_that_takes_too_long_for_the_profile_is_not_waited_for(
+    services: Services, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seal.client.PROFILE_GRACE_S", 0.05)
+    cancelled: list[str] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "a":
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append("a")
+                raise
+        return services(request)
+
+    async def play() -> str:
+        transport = httpx.MockTransport(answer)
+        async with EnvironmentClient([A, B], "toy", transport=transport) as client:
+            made = await put_profile(client)
+            assert cancelled == ["a"]
+            return made.content_hash
+
+    assert asyncio.run(asyncio.wait_for(play(), 5.0)) == "one"
+    assert "http://a did not take the profile" in caplog.text
+    assert "no answer while another service gave one" in caplog.text
 
 
 def test_a_profile_that_no_service_took_is_a_fault_that_names_all(services: Services) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from scripted_services import EVOLVED, refusal, reply
 
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.wire import InterfaceReply
 
+pytestmark = pytest.mark.usefixtures("pauses")
+
 ATTEMPTS = 29
 """Two minutes of pauses: the patience of the published recipe."""
-EVOLVED = {"version": 4, "content_hash": "one", "active": [], "text": "", "interface": {}}
 
 Away = Callable[[httpx.Request], httpx.Response]
 
@@ -26,20 +28,7 @@ def breaks_off(request: httpx.Request) -> httpx.Response:
 
 
 def is_starting(request: httpx.Request) -> httpx.Response:
-    error = {"code": "not_ready", "message": "starting"}
-    return httpx.Response(503, json={"success": False, "error": error})
-
-
-@pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds of every pause; none is slept."""
-    slept: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        slept.append(seconds)
-
-    monkeypatch.setattr(asyncio, "sleep", pause)
-    return slept
+    return refusal(503, "not_ready")
 
 
 class Service:
@@ -62,7 +51,7 @@ class Service:
         self.asked.append(host)
         if host not in self._always_up and self.asked.count(host) <= self._requests_missed:
             return self._away(request)
-        return httpx.Response(200, json={"success": True, "data": EVOLVED})
+        return reply(EVOLVED)
 
 
 def put(service: Service, *urls: str) -> InterfaceReply:
@@ -92,7 +81,7 @@ def test_a_service_that_comes_back_in_time_gets_the_profile(
     [
         (refuses_connections, "a/runs/run/profile .ConnectError, 29 attempts.; is it running"),
         (breaks_off, "a/runs/run/profile .ReadError, 29 attempts.; is it running"),
-        (is_starting, "a/runs/run/profile answered 503 .not_ready.: starting"),
+        (is_starting, "a/runs/run/profile answered 503 .not_ready.: no"),
     ],
 )
 def test_a_service_that_stays_away_is_a_fault_after_the_attempts(
@@ -109,11 +98,10 @@ def test_a_service_that_stays_away_is_a_fault_after_the_attempts(
 
 def test_a_refusal_is_no_absence_and_a_fault_at_once(pauses: list[float]) -> None:
     def refuses(_: httpx.Request) -> httpx.Response:
-        error = {"code": "bad_profile", "message": "no such label"}
-        return httpx.Response(422, json={"success": False, "error": error})
+        return refusal(422, "bad_profile")
 
     service = Service(refuses, 1)
-    with pytest.raises(EnvironmentFault, match="no such label"):
+    with pytest.raises(EnvironmentFault, match="bad_profile"):
         put(service)
     assert (service.asked, pauses) == (["a"], [])
 

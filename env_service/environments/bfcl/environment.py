@@ -1,7 +1,7 @@
 """BFCL V3 multi-turn as an environment of the service.
 
-In: split names and task ids. Out: task ids and live episodes. Called by the routes through
-`env_service.environments`. The self check replays references of all tool classes.
+In: split names and task ids. Out: task ids and live episodes. Made and called in the worker
+processes (`env_service.workers.serve`). The self check replays references of all tool classes.
 """
 
 import json
@@ -21,7 +21,7 @@ from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord
 
 SPLIT_FILE = Path(__file__).parents[3] / "data" / "bfcl_400_split.json"
-"""Task ids of the splits train and val, written by a script of this project."""
+"""Task ids of the splits train and val, written by scripts/prepare_bfcl.py."""
 
 
 class BfclEnvironment:

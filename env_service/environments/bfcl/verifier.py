@@ -47,6 +47,7 @@ from env_service.environments.dialogue import (
 )
 from seal.coevolution.diagnosis import CallEvidence, TurnEvidence
 from seal.formats import ToolCall
+from seal.wire import ToolDoc
 
 
 def verify(task: BfclTask, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
@@ -88,6 +89,8 @@ class _CheckedTurn:
 class _Executed:
     call: ToolCall
     result: str
+    error: str | None
+    """The result if it reports an error, else None."""
     step: int
     """Index of the step within the turn; 0 for the reference, which has no steps."""
 
@@ -122,6 +125,7 @@ class _Walk:
     def __init__(self, task: BfclTask) -> None:
         self._task = task
         self._reference = reference_calls(task)
+        self._every_tool = task.docs_at(len(task.turns)).keys()
         self._model_side = ToolExecutor(task)
         self._reference_side = ToolExecutor(task)
         self._model_results: list[str] = []  # of all turns so far, as the official check wants it
@@ -133,8 +137,7 @@ class _Walk:
         docs = self._task.docs_at(index)
         executed = _run(self._model_side, steps, docs.keys())
         self._model_results += [one.result for one in executed]
-        every_tool = self._task.docs_at(len(self._task.turns)).keys()
-        wanted = _run(self._reference_side, [StepRecord(self._reference[index], ())], every_tool)
+        wanted = self._follow(self._reference_side, index)
         found = self._compare(index, [one.result for one in wanted])
         agrees = not found.differing and not found.missing and found.checker_error is None
         passed = (not wanted or (bool(executed) and agrees)) and not truncated
@@ -145,7 +148,9 @@ class _Walk:
             parse_faults=tuple(
                 (step, fault.reason) for step, record in enumerate(steps) for fault in record.faults
             ),
-            calls=tuple(self._call_evidence(index, one) for one in executed),
+            calls=tuple(
+                self._call_evidence(index, one, docs.get(one.call.name)) for one in executed
+            ),
             state_differences=tuple(sorted(blame.own_differences)),
             missing_responses=blame.own_missing,
             carried_differences=tuple(sorted(blame.carried_differences)),
@@ -161,9 +166,12 @@ class _Walk:
         self._failed = self._failed or not passed or spurious or bool(found.differing)
         return _CheckedTurn(passed, evidence, tuple(one.result for one in executed))
 
-    def _call_evidence(self, index: int, one: _Executed) -> CallEvidence:
-        doc = self._task.docs_at(index).get(one.call.name)
-        evidence = call_evidence(one.step, one.call, doc, error_of(one.result))
+    def _follow(self, side: ToolExecutor, index: int) -> list[_Executed]:
+        """Run the reference of a turn; it may call a tool before that one is revealed."""
+        return _run(side, [StepRecord(self._reference[index], ())], self._every_tool)
+
+    def _call_evidence(self, index: int, one: _Executed, doc: ToolDoc | None) -> CallEvidence:
+        evidence = call_evidence(one.step, one.call, doc, one.error)
         # Four references give a ticket's id as a string, where the doc wants an integer.
         as_reference = _written(one.call) in map(_written, self._reference[index])
         return replace(evidence, violations=()) if as_reference else evidence
@@ -194,13 +202,10 @@ class _Walk:
     def _alone(self, index: int, steps: Sequence[StepRecord]) -> _CheckedTurn | None:
         """The same turn after a reference that was followed up to there."""
         walk = _Walk(self._task)
-        every_tool = self._task.docs_at(len(self._task.turns)).keys()
-        for calls in self._reference[:index]:
-            record = [StepRecord(calls, ())]
-            walk._model_results += [
-                one.result for one in _run(walk._model_side, record, every_tool)
-            ]
-            _run(walk._reference_side, record, every_tool)
+        for earlier in range(index):
+            followed = walk._follow(walk._model_side, earlier)
+            walk._model_results += [one.result for one in followed]
+            walk._follow(walk._reference_side, earlier)
         try:
             return walk.turn(index, steps, truncated=False)
         except CallStopped:
@@ -251,7 +256,7 @@ def _run(
         return ToolResult(text, error_of(text))
 
     return [
-        _Executed(call, result.text, step)
+        _Executed(call, result.text, result.error, step)
         for step, record in enumerate(steps)
         for call, result in run_calls(record, execute)
     ]
