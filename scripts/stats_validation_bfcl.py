@@ -9,7 +9,8 @@ a step is the average as the paper averages: the unweighted mean of the category
 Wilson interval of all n. A second table leaves out the tasks that are known to be defective. With
 --baseline-dir each rate is compared with another run's: the difference in percentage points on the
 tasks that both hold, how many of these became better and worse, and the p-value of the exact
-McNemar test on them.
+McNemar test on them. Where the logs hold them, the tokens of a rollout after its prompt and the
+share of rollouts that a limit ended, of steps or of tokens, stand beside it.
 
 Exit status: 0; 1 where a file cannot be used (one sentence and nothing else), or where tasks are
 missing from the logs or duplicate (everything is printed and written, with a sentence a step),
@@ -24,7 +25,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pyarrow.parquet
@@ -40,16 +41,21 @@ from seal.validation_summary import (
     Row,
     baseline_step,
     complaints,
+    limits_reached,
     results_of,
     summarise,
 )
+
+# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
+if TYPE_CHECKING:
+    from scripts.stats_plot import write_plot
+else:
+    from stats_plot import write_plot
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
 WIDTH_WITHOUT_TERMINAL = 120
 """Of the tables in a file or a pipe."""
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-"""Okabe and Ito's, which the colour-blind tell apart."""
 
 
 class BadInput(Exception):
@@ -68,6 +74,8 @@ class Summary:
     rows: list[Row]
     gaps: list[str]
     """Sentences on missing and duplicate tasks."""
+    limits: list[str]
+    """Sentences on what ended truncated rollouts."""
 
 
 # ---- reading -----------------------------------------------------------------------------------
@@ -153,7 +161,8 @@ def read_all(args: argparse.Namespace) -> Summary:
     defective = None
     if args.defective or DEFECTIVE.exists():
         defective = defective_tasks(args.defective or DEFECTIVE) & set().union(*suites.values())
-    results = results_of(read_folder(args.val_dir), suites, str(args.val_dir))
+    run = read_folder(args.val_dir)
+    results = results_of(run, suites, str(args.val_dir))
     gaps = list(complaints(results, suites, str(args.val_dir)))
     baseline = None
     if args.baseline_dir:
@@ -165,7 +174,8 @@ def read_all(args: argparse.Namespace) -> Summary:
                 f"--baseline-dir {args.baseline_dir} has no step of --val-dir {args.val_dir}; "
                 "leave the one log in it that every step is to be compared with"
             )
-    return Summary(suites, baseline, defective, summarise(results, baseline, defective), gaps)
+    rows = summarise(results, baseline, defective)
+    return Summary(suites, baseline, defective, rows, gaps, list(limits_reached(run)))
 
 
 # ---- terminal ----------------------------------------------------------------------------------
@@ -178,6 +188,7 @@ def tables(rows: Sequence[Row], compare: bool, spaces: int = 1) -> Iterator[Tabl
         # Columns that say nothing new are left out: 80 characters hold the others.
         tasks = any(row.rollouts != row.tasks for row in part)
         pairs = any(row.pairs not in (None, row.tasks) for row in part)
+        lengths = any(_has_lengths(row) for row in part)
         without = ", without defective tasks" if kind == "excluded" else ""
         table = Table(
             title=f"Pass rate, suite {suite!r}{without}",
@@ -189,7 +200,8 @@ def tables(rows: Sequence[Row], compare: bool, spaces: int = 1) -> Iterator[Tabl
         table.add_column("step", justify="right")
         table.add_column("category", overflow="fold")
         compared = ("points", "better", "worse", "p", *["pairs"] * pairs) if compare else ()
-        for name in ("n", *["tasks"] * tasks, "%", "95 %\ninterval", *compared):
+        measured = ("tokens", "cut %") if lengths else ()
+        for name in ("n", *["tasks"] * tasks, "%", "95 %\ninterval", *compared, *measured):
             table.add_column(name, justify="right", no_wrap=True)
         step = None
         for row in part:
@@ -201,6 +213,7 @@ def tables(rows: Sequence[Row], compare: bool, spaces: int = 1) -> Iterator[Tabl
                 f"{100 * row.pass_rate:.2f}",
                 f"{100 * row.low:.2f}-{100 * row.high:.2f}",
                 *_comparison(row)[: len(compared)],
+                *_lengths(row)[: len(measured)],
                 end_section=row.category == AVERAGE,
                 style="bold" if row.category == AVERAGE else None,
             )
@@ -215,9 +228,24 @@ def _comparison(row: Row) -> tuple[str, ...]:
     return f"{row.difference_points:+.2f}", str(row.better), str(row.worse), p, str(row.pairs)
 
 
+def _has_lengths(row: Row) -> bool:
+    return (row.mean_response_tokens, row.truncated_share) != (None, None)
+
+
+def _lengths(row: Row) -> tuple[str, ...]:
+    tokens, cut = row.mean_response_tokens, row.truncated_share
+    return (
+        "-" if tokens is None else f"{tokens:.0f}",
+        "-" if cut is None else f"{100 * cut:.1f}",
+    )
+
+
 def notes(summary: Summary, args: argparse.Namespace) -> Iterator[str]:
     """What a reader has to know of the tables."""
     yield "Intervals: Wilson. Average: unweighted mean of the categories, its interval of all n."
+    if any(_has_lengths(row) for row in summary.rows):
+        yield "tokens: of a rollout after its prompt, mean; cut %: rollouts that a limit ended."
+    yield from summary.limits
     for suite in dict.fromkeys(row.suite for row in summary.rows if row.rollouts != row.tasks):
         yield (
             f"Suite {suite!r}: several rollouts a task; n counts rollouts, which are not "
@@ -278,56 +306,6 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows(dataclasses.asdict(row) for row in rows)
 
 
-def write_plot(path: Path, rows: Sequence[Row]) -> None:
-    """Pass rate by step with interval bands: a panel a suite, a line a category and the average."""
-    # Imported here: it takes a second, which a table need not wait for.
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise BadInput(f"--plot needs a newer environment ({error}); run install.sh") from None
-
-    shown = [row for row in rows if row.defective_tasks == "included"]
-    suites = list(dict.fromkeys(row.suite for row in shown))
-    figure = Figure(figsize=(9, 4.8 * len(suites)), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, suite in zip(figure.subplots(len(suites), squeeze=False)[:, 0], suites, strict=True):
-        _draw(axes, [row for row in shown if row.suite == suite])
-        axes.set_title(f"Validation, suite {suite!r}, with 95 % intervals")
-    figure.savefig(path, dpi=150)
-
-
-def _draw(axes: Any, rows: Sequence[Row]) -> None:
-    steps = sorted({row.step for row in rows})
-    names = [name for name in dict.fromkeys(row.category for row in rows) if name != AVERAGE]
-    for place, name in enumerate([*names, AVERAGE]):
-        line = [row for row in rows if row.category == name]
-        average = name == AVERAGE
-        rates = [100 * row.pass_rate for row in line]
-        low, high = [100 * row.low for row in line], [100 * row.high for row in line]
-        style = {
-            "color": "black" if average else COLOURS[place % len(COLOURS)],
-            "marker": "o" if average else "s^Dv"[place % 4],
-            "label": f"{name} (n={max(row.rollouts for row in line)})",
-            "zorder": 3 if average else 2,
-        }
-        if len(steps) > 1:
-            at = [row.step for row in line]
-            axes.plot(at, rates, linewidth=2.6 if average else 1.4, **style)
-            axes.fill_between(at, low, high, color=style["color"], alpha=0.12, linewidth=0)
-        else:
-            # A band has no width at one step: bars, side by side.
-            reach = [[rates[0] - low[0]], [high[0] - rates[0]]]
-            axes.errorbar([place], rates, reach, capsize=4, linestyle="", **style)
-    top = min(100, 5 + max(100 * row.high for row in rows))
-    axes.set_ylim(-top / 50, top)
-    axes.set_ylabel("pass rate (%)")
-    axes.set_xlabel("training step" if len(steps) > 1 else f"at training step {steps[0]}")
-    axes.set_xticks(steps[:: 1 + len(steps) // 20] if len(steps) > 1 else [])
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
-
-
 # ---- command line ------------------------------------------------------------------------------
 
 
@@ -385,6 +363,10 @@ def main(argv: list[str]) -> int:
             write_csv(args.csv, summary.rows)
         if args.plot:
             write_plot(args.plot, summary.rows)
+    except ModuleNotFoundError as error:
+        text = f"--plot needs a newer environment ({error}); run install.sh"
+        print(f"stats_validation_bfcl: {text}", file=sys.stderr)
+        return 1
     except (BadInput, BadValidationLog, OSError) as error:
         print(f"stats_validation_bfcl: {error}", file=sys.stderr)
         return 1

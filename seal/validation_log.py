@@ -38,6 +38,15 @@ class Rollout:
     """The verifier's reward, from 0 to 1."""
     labels: tuple[str, ...]
     """The diagnosis of each turn; empty where the program that wrote the log made none."""
+    ended: str | None = None
+    """completed, or the limit that ended it: step_limit, response_length or max_model_len. This and
+    what follows is None in a log of before they were noted."""
+    truncated: bool | None = None
+    """Whether a limit ended it."""
+    prompt_tokens: int | None = None
+    """Before the first answer."""
+    response_tokens: int | None = None
+    """After the prompt: answers and observations."""
 
 
 def log_files(folder: Path) -> list[Path]:
@@ -81,7 +90,7 @@ def read_log(path: Path) -> tuple[Rollout, ...]:
     """
     rollouts, step = [], _step(path)
     for number, line in json_objects(path):
-        rollout = _rollout(f"{path}, line {number}", number, line)
+        rollout = rollout_of_line(f"{path}, line {number}", number, line)
         if rollout.step != step:
             raise BadValidationLog(
                 f"{path}, line {number}: a rollout of step {rollout.step} in the log of step "
@@ -134,7 +143,18 @@ def _json_object(where: str, raw: bytes) -> dict[str, Any]:
     return line
 
 
-def _rollout(where: str, number: int, line: dict[str, Any]) -> Rollout:
+def rollout_of_line(where: str, number: int, line: dict[str, Any]) -> Rollout:
+    """The rollout that one line holds.
+
+    Args:
+        where: File and line, for the error.
+        number: Of the line, from 1.
+        line: Its JSON object.
+
+    Raises:
+        BadValidationLog: A field is missing or of the wrong kind.
+    """
+
     def field(name: str, *kinds: type) -> Any:
         if name not in line:
             raise BadValidationLog(f"{where}: no {name!r}; is this a validation log?")
@@ -152,6 +172,7 @@ def _rollout(where: str, number: int, line: dict[str, Any]) -> Rollout:
         raise BadValidationLog(f"{where}: score {score}, expected a number from 0 to 1")
     # An evaluation without a diagnosis has no labels, and its pass rate needs none.
     labels = field("labels", str) if "labels" in line else ""
+    truncated = field("truncated", bool, int, float) if "truncated" in line else None
     return Rollout(
         line=number,
         step=field("step", int),
@@ -160,4 +181,8 @@ def _rollout(where: str, number: int, line: dict[str, Any]) -> Rollout:
         category=field("category", str),
         score=float(score),
         labels=tuple(label for label in labels.split(",") if label),
+        ended=field("ended", str) if "ended" in line else None,
+        truncated=None if truncated is None else bool(truncated),
+        prompt_tokens=field("prompt_tokens", int) if "prompt_tokens" in line else None,
+        response_tokens=field("response_tokens", int) if "response_tokens" in line else None,
     )

@@ -30,6 +30,18 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """Means over rollouts, then over tasks, then over categories; None where a log does not say."""
+
+    prompt_tokens: float | None = None
+    """Before the first answer."""
+    response_tokens: float | None = None
+    """Answers and observations."""
+    truncated: float | None = None
+    """Share that a limit ended, from 0 to 1."""
+
+
+@dataclass(frozen=True)
 class TaskResult:
     """What one task came to at one step."""
 
@@ -37,6 +49,7 @@ class TaskResult:
     score: float
     """Mean over its rollouts."""
     rollouts: int
+    lengths: Lengths = Lengths()
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,7 @@ class Rate:
     interval: Interval
     tasks: int
     rollouts: int
+    lengths: Lengths = Lengths()
 
 
 @dataclass(frozen=True)
@@ -132,15 +146,32 @@ def mcnemar(better: int, worse: int) -> float:
 
 def task_results(rollouts: Iterable[Rollout]) -> dict[str, TaskResult]:
     """Results by task id, of rollouts of one suite at one step."""
-    scores: dict[str, list[float]] = {}
-    categories: dict[str, str] = {}
+    by_task: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
-        scores.setdefault(rollout.task_id, []).append(rollout.score)
-        categories[rollout.task_id] = rollout.category
+        by_task.setdefault(rollout.task_id, []).append(rollout)
     return {
-        task: TaskResult(categories[task], fmean(every), len(every))
-        for task, every in scores.items()
+        task: TaskResult(
+            every[-1].category,
+            fmean(one.score for one in every),
+            len(every),
+            _mean_lengths(
+                [Lengths(one.prompt_tokens, one.response_tokens, one.truncated) for one in every]
+            ),
+        )
+        for task, every in by_task.items()
     }
+
+
+def _mean_lengths(every: Sequence[Lengths]) -> Lengths:
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return fmean(known) if len(known) == len(values) else None
+
+    return Lengths(
+        mean([one.prompt_tokens for one in every]),
+        mean([one.response_tokens for one in every]),
+        mean([one.truncated for one in every]),
+    )
 
 
 def rates(results: Mapping[str, TaskResult]) -> dict[str, Rate]:
@@ -157,6 +188,7 @@ def rates(results: Mapping[str, TaskResult]) -> dict[str, Rate]:
             average_interval(average, [part.rollouts for part in parts]),
             sum(part.tasks for part in parts),
             sum(part.rollouts for part in parts),
+            _mean_lengths([part.lengths for part in parts]),
         )
     return found
 
@@ -164,7 +196,8 @@ def rates(results: Mapping[str, TaskResult]) -> dict[str, Rate]:
 def _rate(group: Sequence[TaskResult]) -> Rate:
     rate = fmean(result.score for result in group)
     rollouts = sum(result.rollouts for result in group)
-    return Rate(rate, wilson(rate, rollouts), len(group), rollouts)
+    lengths = _mean_lengths([result.lengths for result in group])
+    return Rate(rate, wilson(rate, rollouts), len(group), rollouts, lengths)
 
 
 def differences(

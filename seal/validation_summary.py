@@ -6,6 +6,7 @@ only. Called by scripts/stats_validation_bfcl.py, which reads, prints and draws.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -46,6 +47,12 @@ class Row:
     """Upper bound."""
     tasks: int
     rollouts: int
+    mean_prompt_tokens: float | None = None
+    """Of the prompt; this and the next two are None where a log does not hold it."""
+    mean_response_tokens: float | None = None
+    """Of answers and observations together."""
+    truncated_share: float | None = None
+    """Of the rollouts that a limit ended, from 0 to 1."""
     baseline_step: int | None = None
     """This and what follows is None where there is nothing to compare with."""
     difference_points: float | None = None
@@ -149,6 +156,25 @@ def summarise(results: Results, baseline: Results | None, defective: Set[str] | 
     return rows
 
 
+def limits_reached(run: Mapping[int, Sequence[Rollout]]) -> Iterator[str]:
+    """A sentence a suite on what ended truncated rollouts at the last step, if the log says it.
+
+    Args:
+        run: Rollouts by step.
+    """
+    last = run[max(run)]
+    for suite in sorted({rollout.suite for rollout in last}):
+        ends = Counter(one.ended for one in last if one.suite == suite and one.truncated)
+        known = {name: count for name, count in ends.most_common() if name is not None}
+        if known:
+            total = sum(one.suite == suite for one in last)
+            what = ", ".join(f"{count} by {name}" for name, count in known.items())
+            yield (
+                f"Suite {suite!r}, step {max(run)}: {sum(known.values())} of {total} rollouts were "
+                f"truncated: {what}."
+            )
+
+
 def baseline_step(step: int, baseline: Mapping[int, object]) -> int | None:
     """The baseline's step to compare with: its only one, or the same one, if it is there."""
     if len(baseline) == 1:
@@ -176,6 +202,9 @@ def _rows(
             high=rate.interval.high,
             tasks=rate.tasks,
             rollouts=rate.rollouts,
+            mean_prompt_tokens=rate.lengths.prompt_tokens,
+            mean_response_tokens=rate.lengths.response_tokens,
+            truncated_share=rate.lengths.truncated,
         )
         if category in changes:
             change = changes[category]

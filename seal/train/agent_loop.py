@@ -21,6 +21,7 @@ from seal.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.shaping import RewardShaping, shaped_reward
 from seal.episode import Episode, Task, run_episode
 from seal.train.round import RolloutRecord
+from seal.train.stop_tokens import stop_token_ids
 from seal.wire import Message, ToolDoc
 
 
@@ -46,6 +47,10 @@ class _TokenStream:
     """verl's step number of the weights behind each generation."""
     generated: list[tuple[int, int]] = field(default_factory=list)
     """Where each generation starts and ends among the response tokens."""
+    cut_messages: int = 0
+    """Generations that filled the tokens they had and did not end themselves."""
+    out_of: str | None = None
+    """The limit that left no token for another generation, None if none has."""
 
 
 class SealAgentLoop(AgentLoopBase):
@@ -69,6 +74,7 @@ class SealAgentLoop(AgentLoopBase):
             tool_format=settings.tool_format,
         )
         params = dict(sampling_params)
+        params["stop_token_ids"] = stop_token_ids(self.tokenizer, settings.stop_tokens)
         if row.get("temperature") is not None:
             params["temperature"] = row["temperature"]
         client = _client(url_list(settings.env_url), settings.env_type, settings.token_file)
@@ -110,13 +116,15 @@ class SealAgentLoop(AgentLoopBase):
             )
             stream.ids = merged.token_ids
         stream.seen = messages
-        budget = min(
-            self.rollout_config.response_length - len(stream.mask),
-            self.rollout_config.max_model_len - len(stream.ids),
-            self.config.env_service.max_tokens_per_step,
-        )
-        if budget <= 0:
+        room = {
+            "response_length": self.rollout_config.response_length - len(stream.mask),
+            "max_model_len": self.rollout_config.max_model_len - len(stream.ids),
+        }
+        tightest = min(room, key=lambda name: room[name])
+        if room[tightest] <= 0:
+            stream.out_of = tightest
             return None
+        budget = min(room[tightest], self.config.env_service.max_tokens_per_step)
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
                 request_id=uuid4().hex,
@@ -133,6 +141,8 @@ class SealAgentLoop(AgentLoopBase):
         )
         stream.ids = merged.token_ids
         stream.generated.append((start, len(stream.mask)))
+        stopped = bool(output.token_ids) and output.token_ids[-1] in params["stop_token_ids"]
+        stream.cut_messages += len(output.token_ids) >= budget and not stopped
         stream.weights_versions.append(output.extra_fields["global_steps"])
         text = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
         stream.seen = [*messages, {"role": "assistant", "content": text}]
@@ -183,6 +193,11 @@ class SealAgentLoop(AgentLoopBase):
                     "turns": len(episode.turns),
                     "interface_version": episode.interface_version,
                     "truncated": float(episode.truncated),
+                    # completed, step_limit (of the service), response_length or max_model_len
+                    "ended": stream.out_of or ("step_limit" if episode.truncated else "completed"),
+                    "cut_messages": stream.cut_messages,
+                    "prompt_tokens": prompt_length,
+                    "response_tokens": len(stream.mask[:limit]),
                 },
                 "min_global_steps": min(stream.weights_versions),
                 "max_global_steps": max(stream.weights_versions),

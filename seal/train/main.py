@@ -1,16 +1,93 @@
 """Entry point of the training process: `python -m seal.train.main CONFIG.yaml`.
 
 The launcher composes the recipe, writes the resolved configuration and starts this module; it
-does what verl's own entry point does, with our trainer registered in the task runner.
+does what verl's own entry point does, with our trainer registered in the task runner, and with a
+Ray of its own or the running cluster that RAY_ADDRESS names.
 """
 
 import argparse
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
+
+from seal.train.node import ROOT
+
+OF_A_NEW_RAY = (
+    "num_cpus",
+    "num_gpus",
+    "resources",
+    "labels",
+    "object_store_memory",
+    "include_dashboard",
+)
+"""Settings of ray.init that describe a Ray to be started; one that runs refuses them."""
+FORWARDED = ("HYDRA_FULL_ERROR", "TENSORBOARD_DIR", "VERL_FILE_LOGGER_PATH")
+"""Variables that the launcher sets and workers on every node need; never a secret, as verl prints
+them. Those of the recipe (`launcher.environment`) go with them."""
+QUEUE_WAIT_S = 60.0
+
+
+class ClusterBusyError(Exception):
+    """Another run uses the Ray cluster."""
+
+
+def ray_settings(config: DictConfig, environment: Mapping[str, str]) -> dict[str, Any]:
+    """What `ray.init` is given: the address, and what reaches the workers of every node.
+
+    Args:
+        config: Resolved recipe.
+        environment: Of the training process. RAY_ADDRESS names a running cluster; without it, and
+            without `ray_kwargs.ray_init.address`, a Ray is started on this machine, whichever
+            other may run on it.
+    """
+    settings: dict[str, Any] = {**config.ray_kwargs.ray_init}
+    address = environment.get("RAY_ADDRESS") or settings.get("address") or "local"
+    if address != "local":
+        settings = {key: value for key, value in settings.items() if key not in OF_A_NEW_RAY}
+    names = (*FORWARDED, *config.launcher.environment)
+    variables = {name: environment[name] for name in names if name in environment}
+    # Workers import this project from the same folder on every node.
+    python_path = environment.get("PYTHONPATH")
+    variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([python_path] if python_path else [])])
+    runtime: Mapping[str, Any] = settings.get("runtime_env") or {}
+    return {
+        **settings,
+        "address": address,
+        "runtime_env": {
+            **runtime,
+            "env_vars": {**variables, **(runtime.get("env_vars") or {})},
+            "worker_process_setup_hook": "seal.train.node.enter_project_folder",
+        },
+    }
+
+
+def wait_for_queue(patience_s: float = QUEUE_WAIT_S) -> None:
+    """Wait until no other run's queue is on this Ray cluster; one that was just ended takes time.
+
+    TransferQueue has one name for its controller, so a second run would share the first one's.
+
+    Raises:
+        ClusterBusyError: It is there still.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            ray.get_actor("TransferQueueController", namespace="transfer_queue")
+        except ValueError:  # Ray's answer where there is none
+            return
+        if time.monotonic() > deadline:
+            raise ClusterBusyError(
+                "another run uses this Ray cluster, and a cluster takes one run at a time; wait "
+                "for its end, or use another cluster (RAY_ADDRESS)"
+            )
+        time.sleep(1.0)
 
 
 @ray.remote(num_cpus=1)
@@ -21,6 +98,7 @@ class SealTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
         """Train with the resolved configuration."""
         import seal.train.trainer  # noqa: F401
 
+        wait_for_queue()
         super().run(config)
 
 
@@ -29,9 +107,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", help="resolved configuration, a YAML file")
     config = OmegaConf.load(parser.parse_args().config)
+    assert isinstance(config, DictConfig)
+    config.ray_kwargs.ray_init = ray_settings(config, os.environ)
     OmegaConf.set_struct(config, True)
     validate_config(config, need_reference_policy(config), need_critic(config))
-    run_ppo(config, SealTaskRunner)
+    try:
+        run_ppo(config, SealTaskRunner)
+    except ConnectionError as error:
+        if ray.is_initialized():
+            raise
+        raise ConnectionError(
+            f"{error}; a cluster that was started with token authentication wants "
+            "RAY_AUTH_MODE=token here, too (docs/running.md)"
+        ) from error
 
 
 if __name__ == "__main__":

@@ -70,6 +70,50 @@ def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
     return fmean(len(set(rewards)) > 1 for rewards in groups.values())
 
 
+def validation_metrics(
+    suites: Sequence[str],
+    categories: Sequence[str],
+    groups: Sequence[str],
+    rewards: Sequence[float],
+    truncated: Sequence[float],
+) -> dict[str, float]:
+    """Scalars of a validation for verl's loggers, under `val-seal/<suite>/`.
+
+    `category_average` is the paper's average: the unweighted mean of the categories' pass rates.
+
+    >>> categories = ["base", "base", "miss"]
+    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], [0.0, 1.0, 0.0])
+    >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
+    (0.75, 0.667)
+
+    Args:
+        suites: The suite of each rollout.
+        categories: Its task's category.
+        groups: Its GRPO group, the rollouts of one task.
+        rewards: Its reward.
+        truncated: 1.0 where a limit ended it, else 0.0.
+    """
+    by_category: dict[str, dict[str, list[float]]] = {}
+    by_group: dict[str, dict[str, list[float]]] = {}
+    cut: dict[str, list[float]] = {}
+    for suite, category, group, reward, was_cut in zip(
+        suites, categories, groups, rewards, truncated, strict=True
+    ):
+        by_category.setdefault(suite, {}).setdefault(category, []).append(reward)
+        by_group.setdefault(suite, {}).setdefault(group, []).append(reward)
+        cut.setdefault(suite, []).append(was_cut)
+    metrics: dict[str, float] = {}
+    for suite, of_category in by_category.items():
+        every = [reward for group in by_group[suite].values() for reward in group]
+        metrics |= {
+            f"val-seal/{suite}/category_average": fmean(map(fmean, of_category.values())),
+            f"val-seal/{suite}/pass_rate": fmean(every),
+            f"val-seal/{suite}/mixed_group_share": mixed_group_share(by_group[suite]),
+            f"val-seal/{suite}/truncated_share": fmean(cut[suite]),
+        }
+    return metrics
+
+
 def round_metrics(
     records: Sequence[RolloutRecord],
     weights: Sequence[Sequence[float]],

@@ -206,7 +206,7 @@ def load(folder: Path) -> LoopState:
     except FileNotFoundError:
         raise StateError(
             f"{folder} has no {FILE}: it was not saved by this trainer. Name another checkpoint "
-            "with trainer.resume_from_path, or start anew with trainer.resume_mode=disable"
+            "with --resume -- trainer.resume_from_path=..., or leave --resume out to start anew"
         ) from None
     except ValueError as error:
         raise StateError(f"{path} cannot be read ({error}); resume from another one") from error

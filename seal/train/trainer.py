@@ -7,8 +7,9 @@ loop carries from round to round is a `LoopState`, saved with every checkpoint.
 """
 
 import asyncio
+import logging
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,23 +27,22 @@ from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface, InterfaceConfig, difference
 from seal.coevolution.weights import applies, batch_weights
 from seal.loop_log import LoopLog
+from seal.train import checkpoints, gate
 from seal.train.round import (
     RolloutRecord,
     label_counts,
     mixed_group_share,
     round_metrics,
     token_weights,
+    validation_metrics,
 )
-from seal.train.state import FILE as STATE_FILE
 from seal.train.state import LoopState, after_round, load, loop_config, save, with_score
 from seal.wire import InterfaceReply
 
+logger = logging.getLogger(__name__)
+
 TRAINER_MODE = "seal"
 """Value of `trainer.v1.trainer_mode` that selects this trainer."""
-
-
-class StartGateError(Exception):
-    """The policy passes too little, or too uniformly, for training to begin."""
 
 
 class MissingMetricError(Exception):
@@ -54,6 +54,15 @@ class SealTrainer(PPOTrainerSync):
     """GRPO whose advantages are reweighted by diagnosis and whose interface co-evolves."""
 
     def __init__(self, config: DictConfig) -> None:
+        """Check what can be checked, then start verl's workers.
+
+        Raises:
+            CheckpointError: The recipe's checkpoints cannot be kept.
+            StartGateError: The gate asks for a validation that is switched off.
+        """
+        self._retention = checkpoints.retention(config)
+        self._saved_step: int | None = None  # the last checkpoint of this run
+        gate.check_possible(config)
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
@@ -106,6 +115,7 @@ class SealTrainer(PPOTrainerSync):
         real = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         self._note_round(
             metrics,
+            keys=[batch.keys[i] for i in real],
             groups=[groups[i] for i in real],
             records=[records[i] for i in real],
             weights=[weights[i] for i in real],
@@ -128,6 +138,7 @@ class SealTrainer(PPOTrainerSync):
     def _note_round(
         self,
         metrics: dict[str, Any],
+        keys: list[str],
         groups: list[str],
         records: list[RolloutRecord],
         weights: list[tuple[float, ...]],
@@ -147,8 +158,9 @@ class SealTrainer(PPOTrainerSync):
         scalars["seal/interface/active_parts"] = len(self._interface.active())
         metrics.update(scalars)
         self._loop_log.rollouts(
-            {"step": self.global_steps, "weights": list(by_turn), **record.to_json()}
-            for record, by_turn in zip(records, weights, strict=True)
+            # verl's dump of the dialogues names each by the same uid.
+            {"step": self.global_steps, "uid": key, "weights": list(by_turn), **record.to_json()}
+            for key, record, by_turn in zip(keys, records, weights, strict=True)
         )
         labeled = [record.labeled() for record in records]
         self._state = after_round(
@@ -179,7 +191,7 @@ class SealTrainer(PPOTrainerSync):
         self._loop_log.round(
             {
                 **self._round_record,
-                "interface_shown": _noted(self._state.shown),
+                "interface_shown": asdict(self._state.shown.to_reply()),
                 "profile": self._state.profile.to_json(),
                 "total": self._state.history.total.to_json(),
                 "utilities": {k.value: v for k, v in self._state.utilities.items()},
@@ -216,25 +228,77 @@ class SealTrainer(PPOTrainerSync):
     # ---- checkpoints -------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
+        """Save, unless the best checkpoint alone is kept: then its validation says when."""
+        if self._retention.keep_last != 0:
+            self._write_checkpoint()
+            self._prune()
+
+    def _write_checkpoint(self) -> None:
         """Save the loop's state first: verl names the checkpoint complete when it has ended."""
         save(self._state, self._checkpoint_folder())
         super()._save_checkpoint()
+        self._saved_step = self.global_steps
+
+    def _keep_best(self) -> None:
+        """After a validation that found a new best: it has a checkpoint, which best.json names."""
+        best = self._state.best
+        if best is None or best.step != self.global_steps:
+            return
+        if self._saved_step == self.global_steps:
+            save(self._state, self._checkpoint_folder())
+        elif self._retention.keep_best:
+            # As in a step: verl saves while the rollout engine, which shares the memory, sleeps.
+            self.checkpoint_manager.sleep_replicas()
+            self._write_checkpoint()
+            self.checkpoint_manager.update_weights(self.global_steps)
+        if self._retention.keep_best:
+            checkpoints.write_best(self._checkpoints(), best)
+            self._prune()
+
+    def _prune(self) -> None:
+        best = self._state.best if self._retention.keep_best else None
+        kept = None if best is None else best.step
+        checkpoints.prune(self._checkpoints(), self._retention, self.global_steps, kept)
 
     def _load_checkpoint(self) -> None:
         """Restore the loop's state with verl's.
 
         Raises:
             StateError: The checkpoint has no loop state.
+            CheckpointError: Training on from it would overwrite the best one.
         """
         super()._load_checkpoint()
-        if self.global_steps > 0:
-            named = self.config.trainer.resume_from_path
-            explicit = self.config.trainer.resume_mode == "resume_path"
-            self._state = load(Path(named) if explicit else self._checkpoint_folder())
-            self._loop_log.rewind(self.global_steps)
+        checkpoints.check_not_overwritten(self._checkpoints(), self.global_steps)
+        if self.global_steps == 0:
+            return
+        named = self.config.trainer.resume_from_path
+        explicit = self.config.trainer.resume_mode == "resume_path"
+        folder = Path(named) if explicit else self._checkpoint_folder()
+        self._state = load(folder)
+        self._loop_log.rewind(self.global_steps)
+        if folder.resolve() == self._checkpoint_folder().resolve():
+            self._saved_step = self.global_steps
+        best = self._state.best
+        if best is None or not self._retention.keep_best:
+            return
+        if checkpoints.is_complete(checkpoints.checkpoint(self._checkpoints(), best.step)):
+            checkpoints.write_best(self._checkpoints(), best)
+        else:
+            logger.warning(
+                "the best checkpoint so far, of step %d with %s %.4f, is not in %s; "
+                "the best one will be one of those to come",
+                best.step,
+                best.metric,
+                best.score,
+                self._checkpoints(),
+            )
+            self._state = replace(self._state, best=None)
+
+    def _checkpoints(self) -> Path:
+        return Path(self.config.trainer.default_local_dir)
 
     def _checkpoint_folder(self) -> Path:
-        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        return checkpoints.checkpoint(self._checkpoints(), self.global_steps)
 
     # ---- validation --------------------------------------------------------------------
 
@@ -246,66 +310,43 @@ class SealTrainer(PPOTrainerSync):
         *args: Any,
         **kwargs: Any,
     ) -> dict[str, float]:
-        """Add pass rate and mixed groups of each suite to verl's metrics.
+        """Add each suite's metrics to verl's.
 
         Raises:
+            MissingMetricError: `seal.best_metric` is none of them.
             StartGateError: Before the first step, the policy is one GRPO cannot improve.
         """
+        infos = reward_extra_infos_dict
+        # verl draws a thousand bootstrap samples a task of every field it is given: seconds each.
         metrics: dict[str, float] = super()._val_metrics_update(
-            data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs
+            data_sources, sample_uids, {"reward": infos["reward"]}, *args, **kwargs
         )
-        rewards: dict[str, dict[str, list[float]]] = {}
-        for suite, uid, reward in zip(
-            reward_extra_infos_dict["suite"],
-            sample_uids,
-            reward_extra_infos_dict["reward"],
-            strict=True,
-        ):
-            rewards.setdefault(suite, {}).setdefault(uid, []).append(reward)
-        for suite, groups in rewards.items():
-            every = [reward for group in groups.values() for reward in group]
-            metrics[f"val-seal/{suite}/pass_rate"] = fmean(every)
-            metrics[f"val-seal/{suite}/mixed_group_share"] = mixed_group_share(groups)
+        metrics |= validation_metrics(
+            infos["suite"], infos["category"], sample_uids, infos["reward"], infos["truncated"]
+        )
         if self.global_steps == 0:
-            self._check_start_gate(metrics)
+            gate.check(self.config.seal.start_gate, metrics)
         self._note_score(metrics)
         return metrics
 
     def _note_score(self, metrics: dict[str, float]) -> None:
-        """Keep the best score, also in a checkpoint that this step has saved already."""
+        """Keep the best score.
+
+        Raises:
+            MissingMetricError: The validation has no metric of that name.
+        """
         name = self.config.seal.best_metric
         if name not in metrics:
             known = ", ".join(key for key in metrics if key.startswith("val-seal/"))
             raise MissingMetricError(
                 f"seal.best_metric={name!r} is no metric of this validation; there are: {known}"
             )
+        if self.global_steps == 0:
+            return  # the model that training starts from is no checkpoint
         self._state = with_score(self._state, name, metrics[name], self.global_steps)
         assert self._state.best is not None
         metrics["val-seal/best/score"] = self._state.best.score
         metrics["val-seal/best/step"] = self._state.best.step
-        if (self._checkpoint_folder() / STATE_FILE).exists():
-            save(self._state, self._checkpoint_folder())
-
-    def _check_start_gate(self, metrics: dict[str, float]) -> None:
-        gate = self.config.seal.start_gate
-        if gate is None:
-            return
-        for name, least in (
-            ("pass_rate", gate.min_pass_rate),
-            ("mixed_group_share", gate.min_mixed_group_share),
-        ):
-            key = f"val-seal/{gate.suite}/{name}"
-            if key not in metrics:
-                raise StartGateError(
-                    f"seal.start_gate.suite={gate.suite!r} is no suite of data.val_files"
-                )
-            measured = metrics[key]
-            if measured < least:
-                raise StartGateError(
-                    f"before training, suite {gate.suite!r} has {name} {measured:.2f}, the recipe "
-                    f"asks for at least {least:.2f} (seal.start_gate): most groups would be all "
-                    "pass or all fail and GRPO would have nothing to learn from"
-                )
 
     # ---- phases, for the launcher's progress bar and watchdog ----------------------------
 
@@ -321,6 +362,7 @@ class SealTrainer(PPOTrainerSync):
 
     def on_validate_end(self) -> None:
         """Validation is over."""
+        self._keep_best()
         self._loop_log.phase("validate_end", self.global_steps)
 
     def on_sample_begin(self) -> None:
@@ -335,13 +377,3 @@ class SealTrainer(PPOTrainerSync):
 
 def _mean_abs(values: torch.Tensor) -> float:
     return float(values.abs().mean())
-
-
-def _noted(interface: Interface) -> dict[str, Any]:
-    """An interface as the loop log has it."""
-    return {
-        "version": interface.version,
-        "content_hash": interface.content_hash(),
-        "active": interface.active(),
-        "text": interface.describe(),
-    }

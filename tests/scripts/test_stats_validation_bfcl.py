@@ -101,14 +101,14 @@ def test_a_difference_is_paired_with_the_same_step(run: Run, val: Path, tmp_path
     assert cells(out, "multi_turn_base")[0][3:] == ["-"] * 4
     assert cells(out, "multi_turn_base")[1][3:] == ["+0.00", "1", "1", "1.000"]
     assert cells(out, "average of categories")[1][3:] == ["+50.00", "2", "1", "1.000"]
-    assert "same step" in out
+    assert "same step" in " ".join(out.split())
 
 
 def test_a_single_baseline_log_is_compared_with_every_step(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "base", 60, *((task, 0.0) for task in TASKS))
     _, out, _ = run(f"--baseline-dir={tmp_path / 'base'}")
     assert [line[3] for line in cells(out, "miss_func")] == ["+0.00", "+100.00"] * 2
-    assert "its step 60" in out
+    assert "its step 60" in " ".join(out.split())
 
 
 def test_json_csv_and_plot_hold_the_same_figures(run: Run, tmp_path: Path) -> None:
@@ -132,8 +132,29 @@ def test_json_csv_and_plot_hold_the_same_figures(run: Run, tmp_path: Path) -> No
     with made["csv"].open(newline="") as file:
         records = list(csv.DictReader(file))
     for record, expected in zip(records, document["rows"], strict=True):
-        assert record == {key: str(value) for key, value in expected.items()}
+        texts = {key: "" if value is None else str(value) for key, value in expected.items()}
+        assert record == texts
     assert made["png"].read_bytes().startswith(PNG)
+
+
+def test_tokens_and_truncated_rollouts_stand_beside_the_rates(run: Run, val: Path) -> None:
+    path = val / "10.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, (tokens, ended) in zip(
+        lines, ((100, "completed"), (400, "response_length"), (50, "completed")), strict=True
+    ):
+        line |= {"prompt_tokens": 10, "response_tokens": tokens, "ended": ended}
+        line["truncated"] = float(ended != "completed")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    status, out, _ = run(f"--json={val.parent / 'out.json'}")
+    assert status == 0
+    # Step 0 is of before these were noted. Averages are those of the categories.
+    assert [line[3:] for line in cells(out, "multi_turn_base")[:2]] == [["-", "-"], ["250", "50.0"]]
+    assert cells(out, "average of categories")[1][3:] == ["150", "25.0"]
+    assert "step 10: 1 of 3 rollouts were truncated: 1 by response_length." in out
+    row = json.loads((val.parent / "out.json").read_text())["rows"][-1]
+    found = (row["mean_prompt_tokens"], row["mean_response_tokens"], row["truncated_share"])
+    assert found == (10.0, 75.0, 0.0)  # without the defective task, which was the long one
 
 
 def test_a_plot_of_one_step_and_two_suites(tmp_path: Path, parquet: Path) -> None:

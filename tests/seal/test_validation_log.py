@@ -38,6 +38,19 @@ def test_a_line_becomes_a_rollout(tmp_path: Path) -> None:
     assert (second.line, second.labels) == (2, ())
 
 
+def test_what_ended_a_rollout_and_how_long_it_was(tmp_path: Path) -> None:
+    noted = {"ended": "max_model_len", "truncated": 1.0, "prompt_tokens": 7, "response_tokens": 9}
+    (new, old) = read_log(log(tmp_path, {**LINE, **noted}, {**LINE, "truncated": 0.0}))
+    assert (new.ended, new.truncated) == ("max_model_len", True)
+    assert (new.prompt_tokens, new.response_tokens) == (7, 9)
+    assert (old.ended, old.truncated, old.prompt_tokens, old.response_tokens) == (
+        None,
+        False,
+        None,
+        None,
+    )
+
+
 def test_a_last_line_without_a_line_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "10.jsonl"
     path.write_text(json.dumps(LINE))
@@ -57,6 +70,7 @@ def test_logs_go_by_step_not_by_name(tmp_path: Path) -> None:
         (without("suite"), "line 1: no 'suite'"),
         (without("task_id"), "line 1: no 'task_id'"),
         ({**LINE, "category": None}, "'category' is NoneType, expected str"),
+        ({**LINE, "response_tokens": "9"}, "'response_tokens' is str, expected int"),
         ({**LINE, "step": 10.0}, "'step' is float, expected int"),
         ({**LINE, "score": "1"}, "'score' is str, expected int or float"),
         ({**LINE, "score": True}, "'score' is bool"),

@@ -2,7 +2,7 @@ import doctest
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seal import validation_statistics
@@ -83,6 +83,7 @@ def test_mcnemar_against_known_values(better: int, worse: int, p: float) -> None
     assert mcnemar(better, worse) == pytest.approx(p, rel=2e-4)
 
 
+@settings(deadline=None)  # a busy machine
 @given(st.integers(0, 400), st.integers(0, 400))
 def test_mcnemar_is_a_symmetric_p_value(better: int, worse: int) -> None:
     p = mcnemar(better, worse)

@@ -50,6 +50,8 @@ class World:
     accuracy: float = 1.0
     passed: int = 2
     """Turns of the two that passed."""
+    step_limit: int | None = None
+    """The step that is one too many."""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -74,7 +76,8 @@ class World:
             case "/step":
                 message, turn = FOLLOWS[body["params"]["step"]]
                 over = message["content"] == CONVERSATION_COMPLETED
-                info = {"turn": turn, "truncated": False}
+                cut = self.step_limit == body["params"]["step"]
+                info, over = {"turn": turn, "truncated": cut}, over or cut
                 return {"state": [message], "is_terminated": over, "info": info}
             case "/evaluate":
                 turns = [
@@ -99,6 +102,11 @@ class Words(ContinuousTokenBuilder):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(self)
         self._known: list[str] = []
+
+    unk_token = unk_token_id = None
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        return self.encode([token])[0]
 
     def encode(self, words: Sequence[str]) -> list[int]:
         self._known += [word for word in dict.fromkeys(words) if word not in self._known]
@@ -156,7 +164,7 @@ class Rollout:
 def roll_out(
     monkeypatch: pytest.MonkeyPatch, world: World, row: dict[str, Any] = TRAIN, **limits: int
 ) -> Rollout:
-    """Play the row; `limits` are lengths of verl's rollout configuration."""
+    """Play the row; `limits` are verl's lengths of a rollout, and max_tokens_per_step."""
     words = Words()
     policy = Policy(world, words)
 
@@ -172,8 +180,9 @@ def roll_out(
                     "env_type": "toy",
                     "token_file": None,
                     "tool_format": "hermes",
+                    "stop_tokens": ["<end>"],
                     "attempts": 3,
-                    "max_tokens_per_step": 8,
+                    "max_tokens_per_step": limits.pop("max_tokens_per_step", 8),
                 },
                 "seal": {
                     "run_id": "run",
@@ -246,6 +255,8 @@ def test_training_asks_for_the_interface_of_the_last_step_and_validation_for_non
         assert created["params"]["mode"] == row["mode"]
         assert created["params"]["run_id"] == "run"
         assert {params["temperature"] for params in rollout.sampling_params} == {temperature}
+        ends = rollout.words.encode(["<end>"])
+        assert all(params["stop_token_ids"] == ends for params in rollout.sampling_params)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +332,10 @@ def test_a_dialogue_out_of_tokens_is_truncated_and_still_judged(
     rollout = roll_out(monkeypatch, world, **limits)
     assert len(rollout.output.prompt_ids) == 7
     assert rollout.record.truncated
-    assert rollout.output.extra_fields["reward_extra_info"]["truncated"] == 1.0
+    line = rollout.output.extra_fields["reward_extra_info"]
+    assert (line["truncated"], line["ended"]) == (1.0, next(iter(limits)))
+    assert line["cut_messages"] == (said[-1] == 2)
+    assert line["response_tokens"] == len(rollout.output.response_ids)
     assert [path for path, _ in world.requests[-2:]] == ["/evaluate", "/release"]
     assert rollout.output.reward_score == 0.5
     # Tokens beyond the room are observations only: no generated one is cut off.
@@ -330,3 +344,26 @@ def test_a_dialogue_out_of_tokens_is_truncated_and_still_judged(
     room = limits.get("response_length", 64)
     assert len(rollout.output.response_ids) == len(rollout.output.response_mask) <= room
     assert sum(rollout.output.response_mask) == sum(said)
+
+
+def test_a_validation_line_says_how_long_a_dialogue_was_and_what_ended_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rollout = roll_out(monkeypatch, World(), EVAL)
+    line = rollout.output.extra_fields["reward_extra_info"]
+    assert (line["task_id"], line["category"], line["labels"]) == ("toy_1", "toy", "pass,pass")
+    assert (line["ended"], line["truncated"], line["cut_messages"]) == ("completed", 0.0, 0)
+    assert line["prompt_tokens"] == len(rollout.output.prompt_ids)
+    assert line["response_tokens"] == len(rollout.output.response_ids)
+    limited = roll_out(monkeypatch, World(step_limit=1), EVAL)
+    line = limited.output.extra_fields["reward_extra_info"]
+    assert (line["ended"], line["truncated"]) == ("step_limit", 1.0)
+
+
+@pytest.mark.parametrize(("tokens", "cut"), [(3, 0), (2, 4)])
+def test_a_message_that_its_limit_cuts_is_counted_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, cut: int
+) -> None:
+    rollout = roll_out(monkeypatch, World(), EVAL, max_tokens_per_step=tokens)
+    line = rollout.output.extra_fields["reward_extra_info"]
+    assert (line["ended"], line["truncated"], line["cut_messages"]) == ("completed", 0.0, cut)

@@ -17,9 +17,10 @@ from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.loop_log import ROLLOUTS, LineReader, LoopLog
 from seal.train import state
+from seal.train.checkpoints import TRACKER, Retention
 from seal.train.round import RolloutRecord
 from seal.train.state import LoopConfig, LoopState, StateError, loop_config
-from seal.train.trainer import MissingMetricError, SealTrainer, StartGateError
+from seal.train.trainer import SealTrainer
 from seal.wire import TurnDiagnosis
 
 KEYS = ["a_0_0", "a_1_0", "b_0_0"]
@@ -50,6 +51,7 @@ def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     made._loop = LoopConfig(weights or WeightConfig(), UtilityConfig(), window_rounds=2)
     made._state = LoopState()
     made._interface = INITIAL
+    made._retention = Retention(keep_best=True, keep_last=1)
     made._loop_log = LoopLog(folder)
     return made
 
@@ -100,9 +102,9 @@ def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
     assert made._state.step == 7
     assert made._state.profile.by_label.keys() == {Label.PASS, Label.MISSING_TOOL_CALL}
     logged = list(LineReader(tmp_path / ROLLOUTS).new())
-    assert [(line["step"], line["weights"]) for line in logged] == [
-        (7, [1.0, 1.0]),
-        (7, [1.25, 1.25]),
+    assert [(line["step"], line["uid"], line["weights"]) for line in logged] == [
+        (7, "a_0_0", [1.0, 1.0]),
+        (7, "a_1_0", [1.25, 1.25]),
     ]
     assert logged[1]["turns"][0]["label"] == "missing_tool_call"
 
@@ -184,11 +186,13 @@ def test_the_loop_state_is_saved_before_verl_calls_the_checkpoint_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr(
-        PPOTrainerSync,
-        "_save_checkpoint",
-        lambda self: seen.append((tmp_path / "global_step_7" / state.FILE).exists()),
-    )
+
+    def saved(self: SealTrainer) -> None:
+        seen.append((tmp_path / "global_step_7" / state.FILE).exists())
+        (tmp_path / "global_step_7/data.pt").touch()
+        (tmp_path / TRACKER).write_text("7")
+
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", saved)
     made = resumable(tmp_path, 7)
     advantages_after(made, monkeypatch)
     made._save_checkpoint()
@@ -210,40 +214,3 @@ def test_the_loop_state_is_saved_before_verl_calls_the_checkpoint_complete(
     assert explicit._state == made._state
     with pytest.raises(StateError, match="resume_from_path"):
         resumable(tmp_path, 0)._load_checkpoint()
-
-
-def test_the_best_score_reaches_a_checkpoint_that_was_saved_before_it(tmp_path: Path) -> None:
-    made = resumable(tmp_path, 3)
-    made.config.seal = {"best_metric": "val-seal/benchmark/pass_rate"}
-    state.save(made._state, tmp_path / "global_step_3")
-    metrics = {"val-seal/benchmark/pass_rate": 0.5}
-    made._note_score(metrics)
-    assert metrics["val-seal/best/score"] == 0.5
-    best = state.load(tmp_path / "global_step_3").best
-    assert best is not None and (best.score, best.step) == (0.5, 3)
-    with pytest.raises(MissingMetricError, match="there are: val-seal/other/pass_rate"):
-        made._note_score({"val-seal/other/pass_rate": 0.1})
-
-
-@pytest.mark.parametrize(
-    ("pass_rate", "mixed", "words"),
-    [(0.1, 0.9, "pass_rate 0.10"), (0.9, 0.1, "mixed_group_share 0.10"), (0.9, 0.9, "")],
-)
-def test_the_start_gate(tmp_path: Path, pass_rate: float, mixed: float, words: str) -> None:
-    made = trainer(tmp_path)
-    gate = {"suite": "fixed", "min_pass_rate": 0.2, "min_mixed_group_share": 0.6}
-    made.config = OmegaConf.create({"seal": {"start_gate": gate}})
-    metrics = {"val-seal/fixed/pass_rate": pass_rate, "val-seal/fixed/mixed_group_share": mixed}
-    if words:
-        with pytest.raises(StartGateError, match=words):
-            made._check_start_gate(metrics)
-    else:
-        made._check_start_gate(metrics)
-
-
-def test_a_start_gate_on_no_suite_is_said(tmp_path: Path) -> None:
-    made = trainer(tmp_path)
-    gate = {"suite": "fixd", "min_pass_rate": 0.2, "min_mixed_group_share": 0.6}
-    made.config = OmegaConf.create({"seal": {"start_gate": gate}})
-    with pytest.raises(StartGateError, match="'fixd' is no suite"):
-        made._check_start_gate({})

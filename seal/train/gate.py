@@ -1,0 +1,61 @@
+"""The start gate: what a policy must show before its first step, or training is refused.
+
+In: the recipe, and the metrics of the validation before training. Out: nothing, or a
+`StartGateError`. GRPO learns from groups that differ; a policy that hardly ever passes, or whose
+groups all pass or all fail, has none. Called by the trainer. No torch here.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from seal.train import checkpoints
+
+
+class StartGateError(Exception):
+    """The policy passes too little, or too uniformly, for training to begin."""
+
+
+def check_possible(config: DictConfig) -> None:
+    """The gate needs the validation before training, unless the run is a resumed one.
+
+    Raises:
+        StartGateError: That validation is switched off.
+    """
+    trainer = config.trainer
+    resumed = trainer.resume_mode == "resume_path" or (
+        trainer.resume_mode == "auto"
+        and checkpoints.latest(Path(trainer.default_local_dir)) is not None
+    )
+    if config.seal.start_gate is not None and not trainer.val_before_train and not resumed:
+        raise StartGateError(
+            "seal.start_gate is checked on the validation before training, which "
+            "trainer.val_before_train=false switches off; switch it on, or set seal.start_gate=null"
+        )
+
+
+def check(gate: DictConfig | None, metrics: Mapping[str, float]) -> None:
+    """Compare the validation before training with `seal.start_gate`.
+
+    Raises:
+        StartGateError: It shows too little, or has no such suite.
+    """
+    if gate is None:
+        return
+    for name, least in (
+        ("pass_rate", gate.min_pass_rate),
+        ("mixed_group_share", gate.min_mixed_group_share),
+    ):
+        key = f"val-seal/{gate.suite}/{name}"
+        if key not in metrics:
+            raise StartGateError(
+                f"seal.start_gate.suite={gate.suite!r} is no suite of data.val_files"
+            )
+        measured = metrics[key]
+        if measured < least:
+            raise StartGateError(
+                f"before training, suite {gate.suite!r} has {name} {measured:.2f}, the recipe "
+                f"asks for at least {least:.2f} (seal.start_gate): most groups would be all "
+                "pass or all fail and GRPO would have nothing to learn from"
+            )

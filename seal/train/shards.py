@@ -1,0 +1,152 @@
+"""The weights of a checkpoint, put together from the shards that FSDP's processes saved.
+
+In: the `actor` folder of a checkpoint of verl's (`model_world_size_<n>_rank_<r>.pt`, one process's
+part of every tensor, and `fsdp_config.json`). Out: whole tensors by the names of a Hugging Face
+model, in the dtype they were saved in (verl's own merger makes all of them bfloat16). Called by
+scripts/export_hf.py.
+
+Not covered: Megatron's checkpoints, and models sharded by tensor parallelism.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from verl.model_merger.fsdp_model_merger import merge_non_dtensor_shards
+
+PEFT_PREFIX = "base_model.model."
+"""What peft puts before the names of a model with LoRA adapters."""
+
+
+class ShardError(Exception):
+    """The weights of a checkpoint cannot be put together; the message says why."""
+
+
+def read_weights(
+    actor: Path,
+    progress: Callable[[list[Path]], AbstractContextManager[Iterable[Path]]] = nullcontext,
+) -> dict[str, torch.Tensor]:
+    """Every tensor of the model, whole, on the CPU; LoRA adapters are merged into it.
+
+    Args:
+        actor: The `actor` folder of a checkpoint.
+        progress: Wraps the files while they are read, e.g. tqdm.
+
+    Raises:
+        ShardError: Shards are missing or damaged, or hold a LoRA adapter alone.
+    """
+    with progress(_files(actor)) as files:
+        shards = [_read(path) for path in files]
+    for rank, shard in enumerate(shards):
+        if shard.keys() != shards[0].keys():
+            raise ShardError(f"{actor}: the shards of ranks 0 and {rank} hold different tensors")
+    weights = {name: _whole(name, [shard[name] for shard in shards]) for name in shards[0]}
+    return _merged(weights, actor)
+
+
+def _files(actor: Path) -> list[Path]:
+    """The shards by rank."""
+    config = actor / "fsdp_config.json"
+    try:
+        size = int(json.loads(config.read_text("utf-8"))["world_size"])
+    except FileNotFoundError:
+        raise ShardError(
+            f"{actor} has no fsdp_config.json; expected the actor of an FSDP checkpoint, whose "
+            "save has ended"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise ShardError(
+            f"{config} cannot be read; expected a JSON object with world_size"
+        ) from None
+    files = [actor / f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size)]
+    missing = [path.name for path in files if not path.is_file()]
+    if missing:
+        raise ShardError(
+            f"{actor} lacks {len(missing)} of {size} shards ({', '.join(missing[:3])}"
+            f"{', ...' if len(missing) > 3 else ''}); copy them from the nodes that saved them"
+        )
+    return files
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    # It says that a device mesh without processes is of no use to torch.compile.
+    mesh_log = logging.getLogger("torch.distributed.device_mesh")
+    level = mesh_log.level
+    mesh_log.setLevel(logging.ERROR)
+    try:
+        # Not weights_only: that knows no DTensor. A checkpoint is trusted as far as its run is.
+        found = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ShardError(f"{path} cannot be read ({reason}); is it damaged?") from error
+    finally:
+        mesh_log.setLevel(level)
+    return dict(found)
+
+
+def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
+    """One tensor from what every rank has of it."""
+    first = parts[0]
+    if not isinstance(first, DTensor):
+        try:
+            return merge_non_dtensor_shards(name, parts)
+        except ValueError as error:
+            raise ShardError(str(error)) from None
+    *outer, placement = first.placements
+    if not all(isinstance(one, Replicate) for one in outer):
+        raise ShardError(f"{name} is sharded over {first.placements}; expected FSDP's alone")
+    # With several replicas of the sharded model the first one is taken.
+    ranks = first.device_mesh.mesh.reshape(-1, first.device_mesh.mesh.shape[-1])[0].tolist()
+    local = [parts[rank].to_local() for rank in ranks]
+    if isinstance(placement, Replicate):
+        whole = local[0]
+    elif isinstance(placement, Shard):
+        whole = torch.cat(local, dim=placement.dim)
+    else:
+        raise ShardError(f"{name} is placed as {placement}; expected a shard or a replica")
+    if whole.shape != first.shape:
+        raise ShardError(f"{name} is {tuple(whole.shape)}, expected {tuple(first.shape)}")
+    return whole
+
+
+# ---- LoRA --------------------------------------------------------------------------------------
+
+
+def _merged(weights: dict[str, torch.Tensor], actor: Path) -> dict[str, torch.Tensor]:
+    """Weights W + (alpha / r) B A under the base model's names, where there are adapters."""
+    adapters = [name for name in weights if ".lora_A." in name]
+    if not adapters:
+        return weights
+    if all(".lora_" in name for name in weights):
+        raise ShardError(
+            f"{actor} holds a LoRA adapter without the model it belongs to; to export, train with "
+            "actor_rollout_ref.actor.checkpoint.save_lora_only=false"
+        )
+    scale = _lora_scale(actor)
+    merged = {}
+    for name, weight in weights.items():
+        if ".lora_" in name:
+            continue
+        stem, is_base, kind = name.rpartition(".base_layer.")
+        if is_base and kind == "weight" and f"{stem}.lora_A.default.weight" in weights:
+            a = weights[f"{stem}.lora_A.default.weight"].float()
+            b = weights[f"{stem}.lora_B.default.weight"].float()
+            weight = (weight.float() + scale * (b @ a)).to(weight.dtype)
+        merged[name.replace(".base_layer.", ".").removeprefix(PEFT_PREFIX)] = weight
+    return merged
+
+
+def _lora_scale(actor: Path) -> float:
+    path = actor / "lora_train_meta.json"
+    try:
+        meta: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+        return float(meta["lora_alpha"]) / float(meta["r"])
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+        raise ShardError(
+            f"the checkpoint has LoRA adapters, and {path} does not say their rank r and lora_alpha"
+        ) from None

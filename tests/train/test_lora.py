@@ -1,0 +1,83 @@
+"""What +tuning=lora relies on in verl: merged adapters reach the rollout engine and leave again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed
+from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+
+from seal.launch.recipe import EXP, load_recipe
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def whole(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {
+        name: (value.full_tensor() if isinstance(value, DTensor) else value).clone()
+        for name, value in state.items()
+    }
+
+
+def adapted(model: Qwen3ForCausalLM) -> tuple[PeftModel, dict[str, torch.Tensor]]:
+    """The model with random adapters, as the recipe has them, and what they add to each weight."""
+    recipe = load_recipe(EXP / "SEAL.yaml", ["+tuning=lora"]).actor_rollout_ref.model
+    config = LoraConfig(
+        task_type=TaskType.CAUSAL_LM,
+        r=recipe.lora_rank,
+        lora_alpha=recipe.lora_alpha,
+        target_modules=recipe.target_modules,
+    )
+    peft = get_peft_model(model, config)
+    added = {}
+    for name, module in peft.named_modules():
+        if "default" in getattr(module, "lora_B", ()):
+            up, down = module.lora_B["default"].weight, module.lora_A["default"].weight
+            torch.nn.init.normal_(up)
+            key = name.removeprefix("base_model.model.") + ".weight"
+            added[key] = (up @ down).detach() * recipe.lora_alpha / recipe.lora_rank
+    return peft, added
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.filterwarnings("ignore")
+def test_merged_adapters_are_sent_and_taken_back() -> None:
+    config = Qwen3Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        tie_word_embeddings=True,
+    )
+    model = Qwen3ForCausalLM(config)
+    base = whole(model.state_dict())
+    peft, added = adapted(model)
+    assert len(added) == 2 * 7
+    mesh = init_device_mesh("cpu", (1,))
+    for layer in peft.base_model.model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(peft, mesh=mesh)
+    before = whole(peft.state_dict())
+    with merged_lora_context(peft, backup_adapters=True):
+        sent = whole(normalize_peft_param_name(peft.state_dict()))
+    assert sent.keys() == base.keys()
+    for name, value in sent.items():
+        torch.testing.assert_close(value, base[name] + added.get(name, 0.0))
+    after = whole(peft.state_dict())
+    assert all(torch.equal(after[name], before[name]) for name in before)
