@@ -228,6 +228,9 @@ ensure_dev() {
     [ "$(cat "$1/stamp-dev" 2>/dev/null)" = "$wanted" ] && return
     say "$1: tools for lint and tests"
     run_pip "$1" -r "$2"
+    # The backbones' chat templates, to be read as files. Beside the packages: where trl can be
+    # imported, verl imports names from it that it no longer has.
+    [ "$1" != .venv ] || run_pip "$1" --no-deps --upgrade --target .venv/chat-templates trl==1.16.0
     printf '%s\n' "$wanted" >"$1/stamp-dev"
 }
 

@@ -1,20 +1,27 @@
 """From a recipe and overrides to one resolved configuration.
 
 In: `exp/NAME.yaml` and Hydra overrides. Out: a DictConfig without interpolations. verl's own
-configuration is found without importing verl, so composing takes about a second on any machine.
+configuration is found without importing verl, so composing takes a few seconds on any machine.
+A recipe may stand in any folder: what it names in its defaults is looked for beside it, in verl's
+configuration and in exp/.
 """
 
-import difflib
+import functools
 import importlib.util
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from seal.launch import known_keys
+
+EXP = Path(__file__).resolve().parents[2] / "exp"
 
 
 class RecipeError(Exception):
@@ -29,32 +36,59 @@ def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
         overrides: Hydra overrides, e.g. ["trainer.total_epochs=1"].
 
     Raises:
-        RecipeError: No such file, an unknown key (the nearest ones are named), or bad syntax.
+        RecipeError: No such file, an unknown key in it or in an override (the nearest ones are
+            named), or bad syntax.
     """
     if not path.is_file():
         found = ", ".join(sorted(str(other) for other in path.parent.glob("*.yaml"))) or "none"
         raise RecipeError(f"no recipe {path}; recipes in {path.parent}: {found}")
-    searchpath = f"hydra.searchpath=[file://{_verl_configuration()}]"
-    with initialize_config_dir(str(path.parent.resolve()), version_base=None):
-        try:
-            recipe = compose(path.stem, overrides=[searchpath])
-            _refuse_unknown_keys(recipe, overrides)
-            recipe = compose(path.stem, overrides=[searchpath, *overrides])
-            OmegaConf.resolve(recipe)
-        except (
-            HydraException,
-            OmegaConfBaseException,
-            yaml.YAMLError,
-            UnicodeDecodeError,
-            ValueError,
-        ) as error:
-            said = dict.fromkeys(map(_first_line, (error, error.__cause__ or error)))
-            raise RecipeError(f"{path}: {'; '.join(said)}") from error
-    _refuse_other_sections(recipe, path)
+    package = _verl_package()
+    folder = path.parent.resolve()
+    try:
+        _refuse_unknown_overrides(_plain(folder, path.stem), overrides, folder)
+        recipe = _composed(folder, path.stem, overrides)
+        _refuse_other_sections(recipe, path)
+        _refuse_unknown_keys(recipe, overrides, path, package)
+        OmegaConf.resolve(recipe)
+    except MissingConfigException as error:
+        there = ", ".join(error.options or ()) or "none"
+        name = error.missing_cfg_file
+        raise RecipeError(f"{path}: there is no {name}; there are: {there}") from error
+    except (
+        HydraException,
+        OmegaConfBaseException,
+        yaml.YAMLError,
+        UnicodeDecodeError,
+        ValueError,
+    ) as error:
+        said = dict.fromkeys(map(_first_line, (error, error.__cause__ or error)))
+        raise RecipeError(f"{path}: {'; '.join(said)}") from error
+    _refuse_adapters_on_cpu(recipe)
     return recipe
 
 
+def _composed(folder: Path, name: str, overrides: Sequence[str]) -> DictConfig:
+    searchpath = ", ".join(f"'file://{place}'" for place in (_verl_configuration(), EXP))
+    with initialize_config_dir(str(folder), version_base=None):
+        return compose(name, overrides=[f"hydra.searchpath=[{searchpath}]", *overrides])
+
+
+@functools.cache
+def _plain(folder: Path, name: str) -> dict[str, Any]:
+    """A configuration as it stands, interpolations as text."""
+    return _as_dict(_composed(folder, name, ()))
+
+
+def _as_dict(config: DictConfig) -> dict[str, Any]:
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
 def _first_line(error: BaseException) -> str:
+    chosen = re.match(r"Multiple values for (\w+)\.", str(error))
+    if chosen:
+        return f"{chosen[1]} is chosen already; to choose another write {chosen[1]}=, without +"
     lines = str(error).strip().splitlines()
     return " ".join(line.strip() for line in lines[:3]) or type(error).__name__
 
@@ -68,34 +102,55 @@ def _refuse_other_sections(recipe: DictConfig, path: Path) -> None:
         )
 
 
-def _verl_configuration() -> Path:
+def _verl_package() -> Path:
     spec = importlib.util.find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
         raise RecipeError(
             "verl is not installed in this environment; run `bash install.sh` and use "
             ".venv/bin/python"
         )
-    return Path(spec.submodule_search_locations[0]) / "trainer" / "config"
+    return Path(spec.submodule_search_locations[0])
 
 
-def _refuse_unknown_keys(recipe: DictConfig, overrides: Sequence[str]) -> None:
-    known = sorted(_keys(recipe))
+def _verl_configuration() -> Path:
+    return _verl_package() / "trainer" / "config"
+
+
+def _refuse_unknown_overrides(
+    recipe: dict[str, Any], overrides: Sequence[str], folder: Path
+) -> None:
+    known = set(known_keys.names(recipe))
     for override in overrides:
         key = override.split("=", 1)[0]
-        # "+key" adds one and "~key" removes one; Hydra itself checks those.
+        # "+key" adds one and "~key" removes one; Hydra itself checks those, and groups.
         if "=" not in override or not re.fullmatch(r"[A-Za-z_][\w.]*", key) or key in known:
             continue
-        near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
-        last = [name for name in known if name.split(".")[-1] == key.split(".")[-1]]
-        hint = ", ".join([*near, *last][:3]) or "see --dry-run for all keys"
+        if any((place / key).is_dir() for place in (folder, EXP)):
+            continue
+        hint = known_keys.nearest(key, sorted(known))
         raise RecipeError(f"unknown key {key!r} in override {override!r}; did you mean: {hint}")
 
 
-def _keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
-    for key in map(str, node):
-        name = f"{prefix}{key}"
-        yield name
-        if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
-            value = node[key]
-            if isinstance(value, DictConfig):
-                yield from _keys(value, f"{name}.")
+def _refuse_unknown_keys(
+    recipe: DictConfig, overrides: Sequence[str], path: Path, package: Path
+) -> None:
+    verl, seal = _plain(_verl_configuration(), "ppo_trainer"), _plain(EXP, "SEAL")
+    added = tuple(one.lstrip("+").split("=", 1)[0] for one in overrides if one.startswith("+"))
+    for key in known_keys.unknown(_as_dict(recipe), verl, seal, package):
+        # Also a section that came into being with what was added below it.
+        if not any(f"{one}.".startswith(f"{key}.") or key.startswith(f"{one}.") for one in added):
+            known = {*known_keys.names(verl), *known_keys.names(seal)}
+            raise RecipeError(
+                f"{path}: unknown key {key!r}, in this file or one that it is made of; did you "
+                f"mean: {known_keys.nearest(key, sorted(known))}"
+            )
+
+
+def _refuse_adapters_on_cpu(recipe: DictConfig) -> None:
+    model = recipe.actor_rollout_ref.model
+    if recipe.trainer.device == "cpu" and model.lora_rank > 0 and not model.lora.merge:
+        raise RecipeError(
+            "on the CPU the rollout engine takes whole weights only: with "
+            f"actor_rollout_ref.model.lora_rank={model.lora_rank} set "
+            "actor_rollout_ref.model.lora.merge=true (+tuning=lora does)"
+        )

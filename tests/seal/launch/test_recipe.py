@@ -67,7 +67,7 @@ def test_a_file_that_is_no_recipe_is_refused_in_a_sentence(tmp_path: Path, text:
 def flat(node: Any, prefix: str = "") -> dict[str, Any]:
     if isinstance(node, DictConfig):
         node = OmegaConf.to_container(node)
-    if not isinstance(node, dict):
+    if not isinstance(node, dict) or prefix.endswith("apply_chat_template_kwargs"):
         return {prefix: node}
     return {k: v for key, one in node.items() for k, v in flat(one, f"{prefix}.{key}").items()}
 
@@ -90,6 +90,7 @@ ABLATIONS = {
     "ablation_no_closed_loop": {".seal.profile.frozen_after": 1},
     "published": {
         ".env_service.tool_format": "qwen3_coder",
+        ".data.apply_chat_template_kwargs": {"enable_thinking": False},
         ".seal.weights.dynamic.dynamic": True,
         ".seal.interface.schema_cues": False,
         ".seal.interface.static_schema_cues": True,
@@ -120,8 +121,9 @@ def test_an_ablation_differs_by_what_it_says(
         if value != seal[key] and name not in str(value)  # folders and the name itself
     }
     expected = ABLATIONS[name]
-    if overrides:  # the tiny policy and its memory come with the machine
-        expected = {k: v for k, v in expected.items() if not k.startswith(".actor_rollout_ref")}
+    if overrides:  # the tiny policy, its format and its memory come with the machine
+        own = (".actor_rollout_ref", ".env_service")
+        expected = {k: v for k, v in expected.items() if not k.startswith(own)}
     else:  # what refers to the model's path follows it
         changed = {k: v for k, v in changed.items() if k in expected or v != ablated[MODEL]}
     assert changed == expected

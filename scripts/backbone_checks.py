@@ -1,0 +1,335 @@
+"""What the agent loop relies on in a tokenizer and its chat template, checked one by one.
+
+In: a backbone as verl would load it, and a task's opening messages and tool docs. Out: findings in
+words. Called by check_backbone. Tokens are made by the very builder of verl's that the agent loop
+uses; nothing of it is repeated here. Weights are not needed.
+"""
+
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+from omegaconf import DictConfig, OmegaConf
+from transformers import GenerationConfig, PretrainedConfig
+from verl.utils import hf_processor, hf_tokenizer
+from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+from seal.formats import ToolCall, parse, render_calls
+from seal.train.stop_tokens import stop_token_ids
+from seal.wire import Message, ToolDoc
+
+TEMPLATE_ERRORS = (jinja2.TemplateError, LookupError, TypeError, ValueError, AttributeError)
+"""What a chat template that does not fit its input ends in."""
+
+ASCII_TEXT = "two words"
+HARD_TEXT = 'J\u00fcrgen\'s "note"\n\u4f60\u597d {x: [1, 2]} \\ end'
+"""A string argument with everything that formats have to escape."""
+RESULT = '{"result": "caf\u00e9"}'
+
+
+class BackboneError(Exception):
+    """The model's folder cannot be used at all."""
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A tokenizer as a run has it."""
+
+    tokenizer: Any
+    builder: Any
+    """verl's builder of rollout tokens, chosen by the model's type."""
+    tool_format: str
+    """How calls are read (seal.formats)."""
+    stop_ids: frozenset[int]
+    """Tokens at which generation stops: the recipe's, the tokenizer's, the model's own."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How a task opens."""
+
+    task_id: str
+    category: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolDoc, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that holds or does not."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+def load_backbone(path: str, recipe: DictConfig) -> Backbone:
+    """Load the tokenizer the way verl does for a run of the recipe.
+
+    Raises:
+        BackboneError: There is no tokenizer or no config.json, the tokenizer has no chat template,
+            or it lacks a stop token of the recipe.
+    """
+    model = recipe.actor_rollout_ref.model
+    trust = {"trust_remote_code": bool(model.trust_remote_code)}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # verl warns where a model has no processor
+            tokenizer = hf_tokenizer(path, **trust)
+            processor = hf_processor(path, **trust)
+            config, _ = PretrainedConfig.get_config_dict(path)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise BackboneError(f"cannot load the tokenizer of {path}: {first}") from error
+    if "model_type" not in config:
+        raise BackboneError(f"{path} has no config.json with a model_type, by which verl goes")
+    if model.custom_chat_template is not None:
+        tokenizer.chat_template = model.custom_chat_template
+        if processor is not None:
+            processor.chat_template = model.custom_chat_template
+    if not tokenizer.chat_template:
+        raise BackboneError(
+            f"the tokenizer of {path} has no chat template: a base model? Name an instruct model, "
+            "or set actor_rollout_ref.model.custom_chat_template"
+        )
+    try:
+        stops = set(stop_token_ids(tokenizer, recipe.env_service.stop_tokens))
+    except ValueError as error:
+        raise BackboneError(str(error)) from error
+    builder = create_continuous_token_builder(
+        tokenizer,
+        hf_model_type=config["model_type"],
+        chat_template_kwargs=OmegaConf.to_container(recipe.data.apply_chat_template_kwargs),
+        processor=processor,
+    )
+    stops |= _own_stop_ids(path, tokenizer)
+    return Backbone(tokenizer, builder, recipe.env_service.tool_format, frozenset(stops))
+
+
+def _own_stop_ids(path: str, tokenizer: Any) -> set[int]:
+    """Where vLLM stops without being told: the tokenizer's end and generation_config.json's."""
+    found = {tokenizer.eos_token_id}
+    try:
+        ends = GenerationConfig.from_pretrained(path).eos_token_id
+    except OSError:  # the file is optional
+        ends = None
+    found.update(ends if isinstance(ends, list) else [ends])
+    return {one for one in found if one is not None}
+
+
+def check(backbone: Backbone, prompt: Prompt) -> list[Finding]:
+    """Everything the agent loop relies on, for one task."""
+    single, several, hard = sample_messages(prompt.tools)
+    spoken: Message = {"role": "user", "content": "And then?"}
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("prompt shows task and tools", lambda: _prompt(backbone, prompt)),
+        ("a start token at most once", lambda: _start_token(backbone, prompt)),
+        ("one call is read back", lambda: _read_back(backbone, prompt, single)),
+        ("several calls are read back", lambda: _read_back(backbone, prompt, several)),
+        ("nested and quoted arguments", lambda: _read_back(backbone, prompt, hard)),
+        ("a call ends with a stop token", lambda: _stops(backbone, prompt, single)),
+        (
+            "a result is appended",
+            lambda: _appended(backbone, prompt, single, [_result(single[0])]),
+        ),
+        (
+            "several results are appended",
+            lambda: _appended(backbone, prompt, several, [_result(call) for call in several]),
+        ),
+        ("the next turn is appended", lambda: _appended(backbone, prompt, (), [spoken])),
+    ]
+    return [_finding(name, run) for name, run in checks]
+
+
+class _Broken(Exception):
+    """A check does not hold; the text says why."""
+
+
+def _finding(name: str, run: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, run())
+    except _Broken as reason:
+        return Finding(name, False, str(reason))
+    except TEMPLATE_ERRORS as error:
+        return Finding(name, False, f"the chat template fails: {type(error).__name__}: {error}")
+
+
+def sample_messages(tools: Sequence[ToolDoc]) -> tuple[tuple[ToolCall, ...], ...]:
+    """Three assistant messages made up from tool docs: one call, several, and a hard one."""
+    functions = sorted(
+        (doc["function"] for doc in tools), key=lambda one: -len(one["parameters"]["properties"])
+    )
+    plain = [_sample(function, ASCII_TEXT) for function in functions]
+    hard = [_sample(function, HARD_TEXT) for function in functions if _has_text(function)]
+    return (plain[0],), (plain[0], plain[-1], *plain[1:2]), tuple((hard or plain)[:1])
+
+
+def _has_text(function: dict[str, Any]) -> bool:
+    return any(one.get("type") == "string" for one in function["parameters"]["properties"].values())
+
+
+def _sample(function: dict[str, Any], text: str) -> ToolCall:
+    properties = function["parameters"]["properties"]
+    return ToolCall(
+        function["name"], {name: _value(schema, text) for name, schema in properties.items()}
+    )
+
+
+def _value(schema: dict[str, Any], text: str) -> Any:
+    """A value of a schema's type, in BFCL's words for types or JSON schema's."""
+    match schema.get("type"):
+        case "integer":
+            return 3
+        case "float" | "number":
+            return 2.5
+        case "boolean":
+            return True
+        case "array" | "tuple":
+            return [_value(schema.get("items", {}), text)] * 2
+        case "dict" | "object":
+            inner = schema.get("properties", {})
+            return {name: _value(one, text) for name, one in inner.items()} or {"key": [text, 1]}
+    return text
+
+
+def _result(call: ToolCall) -> Message:
+    return {"role": "tool", "name": call.name, "content": RESULT}
+
+
+def _prompt(backbone: Backbone, prompt: Prompt) -> str:
+    ids = prompt_ids(backbone, prompt)
+    shown = backbone.tokenizer.decode(ids)
+    missing = [doc["function"]["name"] for doc in prompt.tools]
+    missing = [name for name in missing if name not in shown]
+    if missing:
+        raise _Broken(f"the template leaves tools out: {', '.join(missing[:3])}")
+    said = str(prompt.messages[-1]["content"]).strip()
+    if said not in shown:
+        raise _Broken(f"the template leaves the user's message out: {said[:60]!r}")
+    if not _opening(backbone, prompt):
+        raise _Broken("the template does not open an assistant message (add_generation_prompt)")
+    return f"{len(ids)} tokens, {len(prompt.tools)} tools"
+
+
+def _start_token(backbone: Backbone, prompt: Prompt) -> str:
+    start = backbone.tokenizer.bos_token_id
+    ids = prompt_ids(backbone, prompt)
+    count = 0 if start is None else ids.count(start)
+    if count > 1:
+        raise _Broken(f"{backbone.tokenizer.bos_token} stands {count} times in the prompt")
+    return "none" if not count else f"{backbone.tokenizer.bos_token} once"
+
+
+def _opening(backbone: Backbone, prompt: Prompt) -> str:
+    """What the template puts before an assistant message."""
+    ids = backbone.builder.render_delta_token_id(
+        list(prompt.messages), [], add_generation_prompt=True, tools=list(prompt.tools)
+    )
+    return str(backbone.tokenizer.decode(ids))
+
+
+def _written(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> tuple[str, bool]:
+    """An assistant message behind its opening, up to its end; whether the template wrote calls."""
+    entries = [
+        {
+            "type": "function",
+            "id": f"call{index:05d}",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for index, call in enumerate(calls)
+    ]
+    message: Message = {"role": "assistant", "content": "", "tool_calls": entries}
+    if not calls:
+        message = {"role": "assistant", "content": "Done."}
+    text = _behind_opening(backbone, prompt, message)
+    if all(call.name in text for call in calls):
+        return text, True
+    plain: Message = {"role": "assistant", "content": render_calls(calls, backbone.tool_format)}
+    return _behind_opening(backbone, prompt, plain), False
+
+
+def _behind_opening(backbone: Backbone, prompt: Prompt, message: Message) -> str:
+    ids = backbone.builder.render_delta_token_id(
+        list(prompt.messages), [message], tools=list(prompt.tools)
+    )
+    text, opening = str(backbone.tokenizer.decode(ids)), _opening(backbone, prompt)
+    if text.startswith(opening):
+        return text[len(opening) :]
+    # A line break before the first call may be part of neither.
+    if text.startswith(opening.rstrip()):
+        return text[len(opening.rstrip()) :]
+    raise _Broken(
+        f"assistant messages begin with {text[:40]!r}, but generation with {opening[:40]!r}"
+    )
+
+
+def _generated(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> list[int]:
+    """Tokens a policy would write for a message, with the token that ends it."""
+    text, _ = _written(backbone, prompt, calls)
+    ids = backbone.tokenizer.encode(text, add_special_tokens=False)
+    for place, one in enumerate(ids):
+        if one in backbone.stop_ids:
+            return list(ids[: place + 1])
+    stops = ", ".join(map(str, backbone.tokenizer.convert_ids_to_tokens(sorted(backbone.stop_ids))))
+    raise _Broken(f"no stop token ({stops}) ends the message: {text[-60:]!r}")
+
+
+def _said(backbone: Backbone, ids: Sequence[int]) -> str:
+    """The message as the agent loop hands it to the service."""
+    return str(backbone.tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def _read_back(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> str:
+    said = _said(backbone, _generated(backbone, prompt, calls))
+    docs = {doc["function"]["name"]: doc for doc in prompt.tools}
+    message = parse(said, backbone.tool_format, docs)
+    if message.calls != tuple(calls):
+        reason = message.faults[0].reason if message.faults else "not the calls that were written"
+        raise _Broken(f"as {backbone.tool_format}: {reason}; the message: {said[:120]!r}")
+    by_template = _written(backbone, prompt, calls)[1]
+    return "" if by_template else "the template writes no calls; written as seal.formats does"
+
+
+def _stops(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> str:
+    last = _generated(backbone, prompt, calls)[-1]
+    return str(backbone.tokenizer.convert_ids_to_tokens(last))
+
+
+def _appended(
+    backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall], follows: Sequence[Message]
+) -> str:
+    """What the environment says goes behind the rollout's tokens without changing one of them."""
+    builder, decode = backbone.builder, backbone.tokenizer.decode
+    generated = _generated(backbone, prompt, calls)
+    ids = builder.merge_assistant_tokens(prompt_ids(backbone, prompt), generated).token_ids
+    answer: Message = {"role": "assistant", "content": _said(backbone, generated)}
+    seen = [*prompt.messages, answer]
+    merged = builder.merge_context_tokens(seen, [*seen, *follows], ids).token_ids
+    if merged[: len(ids)] != ids:
+        raise _Broken("tokens of the rollout so far change when something is appended")
+    tail = decode(merged[len(ids) :])
+    for message in follows:
+        if str(message["content"]) not in tail:
+            raise _Broken(f"the template changes it: {message['content']!r} became {tail[:120]!r}")
+    if not tail.endswith(_opening(backbone, prompt)):
+        raise _Broken(f"no assistant message is opened behind it: {tail[-60:]!r}")
+    whole = builder.build_initial_tokens([*seen, *follows], tools=list(prompt.tools))
+    if merged != whole:
+        same = itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(merged, whole, strict=False)
+        )
+        place = len(list(same))
+        difference = f"{decode(merged[place:])[:40]!r}, the template {decode(whole[place:])[:40]!r}"
+        if follows[0]["role"] == "tool":
+            raise _Broken(f"the rollout has {difference}")
+        return f"differs from the whole dialogue: the rollout has {difference}"
+    return "as in the whole dialogue"
+
+
+def prompt_ids(backbone: Backbone, prompt: Prompt) -> list[int]:
+    """The prompt as the agent loop renders it."""
+    ids = backbone.builder.build_initial_tokens(list(prompt.messages), tools=list(prompt.tools))
+    return list(ids)

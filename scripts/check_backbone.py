@@ -1,0 +1,224 @@
+"""Check a model's real tokenizer and chat template against what training relies on.
+
+Renders BFCL tasks as a rollout would, has the template write tool calls and reads them back,
+appends results, and counts the tokens of every prompt. Needs the model's folder or hub name without
+its weights, and a running environment service (or --with-bfcl). Exit code 1: something fails.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+from omegaconf import DictConfig, ListConfig
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from seal.access_token import TokenError, read_token
+from seal.client import EnvironmentClient, EnvironmentFault
+from seal.launch.recipe import RecipeError, load_recipe
+
+if TYPE_CHECKING:
+    from scripts import backbone_checks as checks
+    from scripts.service_process import ServiceFailed, ServiceProcess
+else:  # when a script runs, `scripts` is a package of verl's
+    from service_process import ServiceFailed, ServiceProcess
+
+    with warnings.catch_warnings():  # of what they import
+        warnings.simplefilter("ignore")
+        import backbone_checks as checks
+
+ROOT = Path(__file__).resolve().parents[1]
+SPLIT_FILE = ROOT / "data/bfcl_400_split.json"
+AT_ONCE = 8
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="check_backbone.py",
+        usage="%(prog)s PATH [options] [-- key=value ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Example: check_backbone.py /models/Qwen2.5-3B-Instruct --backbone qwen2.5-3b "
+        "--with-bfcl -- data.max_prompt_length=6144",
+    )
+    parser.add_argument("path", help="folder or hub name of the model")
+    parser.add_argument("--conf", type=Path, default=ROOT / "exp/SEAL.yaml", help="recipe")
+    parser.add_argument("--backbone", help="group of exp/backbone/; default: the recipe's own")
+    parser.add_argument("--task", default="multi_turn_base_0", help="task to check calls on")
+    parser.add_argument(
+        "--tasks", type=int, default=800, help="prompts to count, evenly spread; default: all 800"
+    )
+    service = parser.add_mutually_exclusive_group()
+    service.add_argument("--with-bfcl", action="store_true", help="start a service for the check")
+    service.add_argument("--env-url", help="running service; default: the recipe's")
+    # Cut off first: argparse would give the positional PATH the last word.
+    own, overrides = list(argv), list[str]()
+    if "--" in own:
+        own, overrides = own[: own.index("--")], own[own.index("--") + 1 :]
+    args = parser.parse_args(own)
+    args.overrides = overrides
+    return args
+
+
+@contextlib.contextmanager
+def service_url(args: argparse.Namespace, recipe: DictConfig) -> Iterator[str | list[str]]:
+    """Address of the service, which is started first if the command line says so."""
+    if args.with_bfcl:
+        with ServiceProcess() as service:
+            yield service.url
+    else:
+        value = args.env_url or recipe.env_service.env_url
+        yield list(value) if isinstance(value, ListConfig) else str(value)
+
+
+def task_ids(number: int, first: str) -> list[str]:
+    """`first` and then tasks spread evenly over all 800."""
+    split = json.loads(SPLIT_FILE.read_text("utf-8"))
+    known = sorted(itertools.chain(*(ids for ids in split.values() if isinstance(ids, list))))
+    spread = known[:: max(1, len(known) // max(1, number))][:number]
+    return list(dict.fromkeys([first, *spread]))
+
+
+async def fetch_prompts(
+    url: str | list[str],
+    token: str | None,
+    recipe: DictConfig,
+    ids: Sequence[str],
+    console: Console,
+) -> list[checks.Prompt]:
+    """How tasks open in evaluation.
+
+    Raises:
+        EnvironmentFault: The service fails, or does not know a task.
+    """
+    prompts: list[checks.Prompt] = []
+    async with EnvironmentClient(url, recipe.env_service.env_type, token=token) as client:
+        await client.health()
+
+        async def fetch(task_id: str) -> checks.Prompt:
+            instance = uuid.uuid4().hex
+            opened = await client.create(
+                instance,
+                task_id,
+                mode="eval",
+                run_id="check_backbone",
+                interface_version=None,
+                tool_format=recipe.env_service.tool_format,
+            )
+            await client.release(instance)
+            return checks.Prompt(task_id, opened.category, opened.state, opened.tools)
+
+        starts = range(0, len(ids), AT_ONCE)
+        for start in track(starts, "reading tasks", console=console, transient=True):
+            prompts += await asyncio.gather(*map(fetch, ids[start : start + AT_ONCE]))
+    return prompts
+
+
+def findings_table(findings: Sequence[checks.Finding]) -> Table:
+    """One row a check."""
+    table = Table("check", "", "detail")
+    for one in findings:
+        table.add_row(one.name, "ok" if one.passed else "[red]FAILS[/red]", escape(one.detail))
+    return table
+
+
+def lengths_table(lengths: dict[str, list[int]], limit: int) -> tuple[Table, int]:
+    """One row a category, and how many prompts do not fit; a prompt has to be below the limit."""
+    table = Table("prompts", "n", "shortest", "median", "longest", f"not below {limit}")
+    rows = {**lengths, "all": [one for some in lengths.values() for one in some]}
+    too_long = 0
+    for category, counts in rows.items():
+        ordered = sorted(counts)
+        too_long = sum(one >= limit for one in counts)
+        numbers = (len(counts), ordered[0], ordered[len(counts) // 2], ordered[-1], too_long)
+        table.add_row(category, *map(str, numbers))
+    return table, too_long
+
+
+def report(
+    backbone: checks.Backbone,
+    prompts: Sequence[checks.Prompt],
+    recipe: DictConfig,
+    console: Console,
+) -> bool:
+    """Print both tables; whether everything holds."""
+    findings = checks.check(backbone, prompts[0])
+    console.print(findings_table(findings))
+    good = all(one.passed for one in findings)
+    lengths: dict[str, list[int]] = {}
+    try:
+        for prompt in track(prompts, "counting tokens", console=console, transient=True):
+            ids = checks.prompt_ids(backbone, prompt)
+            lengths.setdefault(prompt.category, []).append(len(ids))
+    except checks.TEMPLATE_ERRORS as error:
+        console.print(f"[red]prompts cannot be counted:[/red] {escape(str(error))}")
+        return False
+    limit = int(recipe.data.max_prompt_length)
+    table, too_long = lengths_table(lengths, limit)
+    console.print(table)
+    longest = max(itertools.chain(*lengths.values()))
+    room = min(int(recipe.data.max_response_length), _model_length(recipe) - longest)
+    console.print(f"tokens left for the dialogue behind the longest prompt: {room}")
+    if too_long:
+        console.print(
+            f"[red]{too_long} prompts do not fit:[/red] a rollout of such a task is an error; "
+            f"raise data.max_prompt_length above {longest}, and rollout.max_model_len with it"
+        )
+    if room <= 0:
+        console.print("[red]no token is left for an answer:[/red] raise rollout.max_model_len")
+    return good and not too_long and room > 0
+
+
+def _model_length(recipe: DictConfig) -> int:
+    lengths = int(recipe.data.max_prompt_length) + int(recipe.data.max_response_length)
+    return int(recipe.actor_rollout_ref.rollout.max_model_len or lengths)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the checks; the exit code tells success."""
+    args = parse_arguments(argv)
+    console = Console()
+    complaints = Console(stderr=True, soft_wrap=True, style="red")
+    logging.getLogger("verl").setLevel(logging.ERROR)
+    chosen = [] if args.backbone is None else [f"backbone={args.backbone}"]
+    try:
+        recipe = load_recipe(args.conf, [*chosen, *args.overrides])
+        backbone = checks.load_backbone(args.path, recipe)
+        with service_url(args, recipe) as url:
+            token = None if args.with_bfcl else read_token(recipe.env_service.token_file)
+            ids = task_ids(args.tasks, args.task)
+            prompts = asyncio.run(fetch_prompts(url, token, recipe, ids, console))
+        good = report(backbone, prompts, recipe, console)
+    except (
+        checks.BackboneError,
+        EnvironmentFault,
+        RecipeError,
+        ServiceFailed,
+        TokenError,
+        jinja2.TemplateError,
+    ) as error:
+        complaints.print(f"check_backbone: {error}", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    console.print("everything holds" if good else "[red]something does not hold[/red]")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+"""Which keys a recipe may have: verl's own, and those that exp/SEAL.yaml defines.
+
+In: composed configurations as plain dicts. Out: names like trainer.total_epochs. Called by
+`seal.launch.recipe`. Values are not looked at: types are the business of whoever reads them.
+
+Three things take any key. A section that is empty or null by default is handed on as it is
+(engine_kwargs, override_config, launcher.environment). A section that names a class of verl's takes
+the fields of that class, of which verl's files list only some. OPEN names the rest.
+"""
+
+import ast
+import difflib
+import functools
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+OWN = ("seed", "env_service", "seal", "launcher", "trainer.env_failure")
+"""Keys and sections that exp/SEAL.yaml defines; every other one is verl's."""
+
+OPEN = (
+    # Arguments of ray.init.
+    "ray_kwargs.ray_init",
+    # Labels, some of which have a second name; the trainer checks them.
+    "seal.weights.utilities",
+)
+"""Sections that take any key although they are not empty by default."""
+
+
+def names(section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every key of nested sections, sections included.
+
+    >>> list(names({"a": {"b": 1}}))
+    ['a', 'a.b']
+    """
+    for key, value in section.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from names(value, f"{prefix}{key}.")
+
+
+def unknown(
+    recipe: Mapping[str, Any], verl: Mapping[str, Any], seal: Mapping[str, Any], package: Path
+) -> list[str]:
+    """Keys of a recipe that nothing reads.
+
+    Args:
+        recipe: The composed recipe, interpolations as text.
+        verl: verl's own configuration, composed alone.
+        seal: exp/SEAL.yaml, composed; only what OWN names counts.
+        package: Folder of the verl package.
+    """
+    return list(_unknown(recipe, _merged(verl, seal), package, ""))
+
+
+def _merged(verl: Mapping[str, Any], seal: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(verl)
+    for name in OWN:
+        section, _, key = name.rpartition(".")
+        if not section:
+            merged[key] = seal[key]
+        else:
+            merged[section] = {**merged[section], key: seal[section][key]}
+    return merged
+
+
+def _unknown(
+    given: Mapping[str, Any], known: Mapping[str, Any], package: Path, prefix: str
+) -> Iterator[str]:
+    for key, value in given.items():
+        name = f"{prefix}{key}"
+        if key not in known:
+            if key not in _declared(known.get("_target_"), package):
+                yield name
+        elif isinstance(value, dict) and not _is_open(name, known[key]):
+            inner = known[key]
+            if isinstance(inner, dict):
+                yield from _unknown(value, inner, package, f"{name}.")
+            else:  # a single value there, so no key below it
+                yield from (f"{name}.{below}" for below in value)
+
+
+def _is_open(name: str, default: object) -> bool:
+    if name in OPEN or default is None or default == {}:
+        return True
+    # Not known before it is resolved, or not set at all.
+    return isinstance(default, str) and ("${" in default or default == "???")
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The keys most like a misspelt one, as the end of a sentence."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    # The right key in the wrong section.
+    last = [other for other in known if other.split(".")[-1] == name.split(".")[-1]]
+    return ", ".join(list(dict.fromkeys([*near, *last]))[:3]) or "see --dry-run for all keys"
+
+
+@functools.cache
+def _declared(target: str | None, package: Path) -> frozenset[str]:
+    """Fields of a configuration class of verl, read from its source: an import takes seconds."""
+    if not isinstance(target, str) or not target.startswith(f"{package.name}."):
+        return frozenset()
+    *folders, class_name = target.split(".")[1:]
+    module = package.joinpath(*folders)
+    files = sorted(module.glob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
+    classes = {
+        node.name: node
+        for file in files
+        if file.is_file()
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    fields: set[str] = set()
+    waiting = [class_name]
+    while waiting:
+        node = classes.pop(waiting.pop(), None)
+        if node is not None:
+            fields.update(
+                line.target.id
+                for line in node.body
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+            )
+            waiting += [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return frozenset(fields)
