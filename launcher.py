@@ -5,38 +5,57 @@ code tells success. The work is in `seal.launch`; this file is the command line.
 """
 
 import argparse
-import signal
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
+from dotenv import load_dotenv
 from omegaconf import OmegaConf
 from rich.console import Console
 
 from seal.client import EnvironmentFault
-from seal.launch import run
+from seal.launch import folders
+from seal.launch.folders import RunError
+from seal.launch.interrupts import interrupt_once
 from seal.launch.processes import Family
-from seal.launch.progress import RunProgress
 from seal.launch.recipe import RecipeError, load_recipe
-from seal.launch.report import print_report
+from seal.launch.resume import how_to_resume, set_resume_mode
+from seal.launch.run import Launcher, Options
+
+SUCCESS, FAILED, BAD_COMMAND_LINE, INTERRUPTED = 0, 1, 2, 130
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """Command line of the launcher."""
     parser = argparse.ArgumentParser(
         prog="launcher.py",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Train a recipe of exp/ and print what came of it.",
         epilog=(
-            "Everything after -- overrides the recipe the Hydra way, for example: "
-            "-- trainer.experiment_name=try2 seed=2 actor_rollout_ref.actor.optim.lr=2e-4"
+            "Everything after -- overrides the recipe the Hydra way, for example:\n"
+            "  launcher.py --conf exp/SEAL.yaml --with-bfcl -- "
+            "trainer.experiment_name=try2 seed=2\n\n"
+            "Outputs go to experiments/NAME/, the record of the launch to launcher_record/NAME/.\n"
+            "Ctrl-C ends everything that was started. Exit code: 0 done, 1 failed, 2 bad command\n"
+            "line, 130 interrupted. docs/running.md has the rest: clusters, several nodes, .env."
         ),
     )
     parser.add_argument("--conf", type=Path, required=True, help="recipe, e.g. exp/SEAL.yaml")
     parser.add_argument(
         "--with-bfcl",
         action="store_true",
-        help="start the BFCL environment service for the run and stop it at the end",
+        help="start the BFCL environment service for the run and end it with the run "
+        "(BFCL_SCRIPT and BFCL_PATH in .env name another one, see example.env)",
+    )
+    parser.add_argument(
+        "--with-logview",
+        action="store_true",
+        help="start the log viewer (http://127.0.0.1:8090) and end it with the run",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the interrupted run of this name from its last checkpoint; without "
+        "it, outputs of that name are set aside and the run starts anew",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved configuration and exit"
@@ -48,64 +67,49 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     """Run the command; the exit code tells success."""
     args = parse_arguments(argv)
-    console = Console()
-    complaints = Console(stderr=True, soft_wrap=True, style="red")
-    # Being terminated ends the run the way Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    complaints = Console(stderr=True, soft_wrap=True, style="red", highlight=False, markup=False)
+    interrupt_once()
+    # Variables that are set already stay as they are.
+    load_dotenv(folders.ROOT / ".env")
     try:
         recipe = load_recipe(args.conf, args.overrides)
-        if args.dry_run:
-            print(OmegaConf.to_yaml(recipe), end="")
-            return 0
-        _run(console, recipe, args)
-    except (RecipeError, run.RunError, EnvironmentFault) as error:
-        complaints.print(f"launcher: {error}", markup=False, highlight=False)
-        return 1
+        set_resume_mode(recipe, args.overrides, args.resume)
+    except (RecipeError, RunError) as error:
+        complaints.print(f"launcher: {error}")
+        return BAD_COMMAND_LINE
     except KeyboardInterrupt:
-        complaints.print("\nlauncher: interrupted; all processes of the run have ended")
-        return 130
-    return 0
+        return INTERRUPTED
+    if args.dry_run:
+        print(OmegaConf.to_yaml(recipe), end="")
+        return SUCCESS
+    options = Options(
+        conf=args.conf,
+        overrides=args.overrides,
+        argv=argv,
+        with_bfcl=args.with_bfcl,
+        with_logview=args.with_logview,
+        resume=args.resume,
+    )
+    return _launch(Launcher(Console(), recipe, options, Family()), complaints)
 
 
-def _run(console: Console, recipe: Any, args: argparse.Namespace) -> None:
-    started = time.monotonic()
-    family = Family()
+def _launch(launcher: Launcher, complaints: Console) -> int:
     try:
-        run.check_inputs(recipe)
-        service = None
-        if args.with_bfcl:
-            console.print(f"starting the environment service at {recipe.env_service.env_url}")
-            service = run.start_service(recipe, family)
-        else:
-            run.check_service(recipe)
-        policy_s = run.prepare_policy(recipe)
-        # Only now that the run can start: another one may be using the folders.
-        run.set_earlier_outputs_aside(recipe)
-        config = run.record_run(recipe, args.overrides, family.launch_id)
-        policy_there = time.monotonic()
-        step_ends: list[float] = []
-        steps = recipe.trainer.total_training_steps
-        with RunProgress(console, steps) as progress:
-
-            def on_round(line: dict[str, Any]) -> None:
-                step_ends.append(time.monotonic())
-                progress.on_round(line)
-
-            watch = run.Watch(progress.on_phase, on_round)
-            run.train(recipe, config, family, service, watch)
-        finished = run.Finished(
-            wall_s=time.monotonic() - started,
-            policy_s=policy_s,
-            first_step_s=step_ends[0] - policy_there if step_ends else None,
-            service_cpu_s=run.service_cpu_s(service),
-            peak_bytes=family.peak_bytes,
-        )
-        print_report(console, recipe, finished)
-    finally:
-        # A second Ctrl-C must not leave processes behind.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        family.end()
+        launcher.run()
+        return SUCCESS
+    except (RunError, EnvironmentFault) as error:
+        complaints.print(f"launcher: {error}")
+        code = FAILED
+    except KeyboardInterrupt:
+        complaints.print("launcher: interrupted")
+        code = INTERRUPTED
+    if launcher.left:
+        complaints.print(f"launcher: these processes cannot be ended: {launcher.left}")
+    else:
+        complaints.print("launcher: all processes of the run have ended")
+    if launcher.trains:
+        complaints.print(f"launcher: {how_to_resume(launcher.recipe, launcher.options.argv)}")
+    return code
 
 
 if __name__ == "__main__":

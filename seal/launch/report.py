@@ -15,9 +15,25 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from seal.launch.run import ROOT, Finished
+from seal.launch import folders
 from seal.loop_log import ROUNDS, LineReader
 from seal.validation_log import BadValidationLog, log_files, read_log
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What was measured around a finished run."""
+
+    wall_s: float
+    """From launch to the end of training."""
+    policy_s: float
+    """Of that, building the policy; 0.0 where it was there."""
+    first_step_s: float | None
+    """From the policy being there to the end of the first training step."""
+    service_cpu_s: float | None
+    """Processor time of the service; None where the launcher did not start it."""
+    peak_bytes: int
+    """Largest private memory of all processes of the run together."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +87,11 @@ def first_and_last(folder: Path) -> tuple[Path, Path] | None:
 def print_report(console: Console, recipe: DictConfig, finished: Finished) -> None:
     """Print everything a reader wants to know after a run."""
     try:
-        _validations(console, ROOT / recipe.trainer.validation_data_dir)
+        _validations(console, folders.ROOT / recipe.trainer.validation_data_dir)
     except BadValidationLog as error:
         # The run is done, and the rest of what it left behind still tells something.
         console.print(f"no pass rates: {error}", style="red", markup=False, highlight=False)
-    rounds = list(LineReader(ROOT / recipe.seal.loop_dir / ROUNDS).new())
+    rounds = list(LineReader(folders.ROOT / recipe.seal.loop_dir / ROUNDS).new())
     if rounds:
         _interface(console, rounds)
     _cost(console, finished, rounds)
@@ -112,7 +128,8 @@ def _pass_rates(
     table.add_column(f"before (step {logs[0].stem})", justify="right")
     table.add_column(f"after (step {logs[1].stem})", justify="right")
     table.add_column("change", justify="right")
-    categories: list[str | None] = [*sorted(after.passes), *([None] * (len(after.passes) > 1))]
+    common = sorted(before.passes.keys() & after.passes.keys())
+    categories: list[str | None] = [*common, *([None] * (len(common) > 1))]
     for category in categories:
         old, new = before.rate(category), after.rate(category)
         table.add_row(

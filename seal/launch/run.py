@@ -1,136 +1,218 @@
-"""One run from composed recipe to final table: start, watch, end.
+"""One run from composed recipe to final table: check, record, start, watch, report.
 
-In: the resolved recipe. Out: a `Finished` record, or a `RunError` whose text says what failed, what
-to do and where the log is. The training itself happens in a process of its own
-(`seal.train.main`); this module reads its loop log for progress and as a watchdog.
+In: the resolved recipe and the options of the command line. Out: a trained policy and its logs, or
+an error whose text says what failed, what to do and where the log is.
 """
 
-import asyncio
-import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig
+from rich.console import Console
 
-from seal.access_token import TokenError, read_token
-from seal.addresses import url_list
-from seal.client import EnvironmentClient, EnvironmentFault
-from seal.launch.processes import Family, tail
-from seal.loop_log import PHASES, ROUNDS, LineReader
+from seal.launch import folders
+from seal.launch.folders import RunError, locked_name, run_name, set_earlier_outputs_aside
+from seal.launch.interrupts import ignore_interrupts
+from seal.launch.logview import start_logview
+from seal.launch.processes import Family
+from seal.launch.progress import RunProgress
+from seal.launch.record import Launch, command_line, record_launch
+from seal.launch.report import Finished, print_report
+from seal.launch.resume import CONFIG, check_resume
+from seal.launch.service import check_can_start, check_service, check_settings, start_service
+from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
 
-ROOT = Path(__file__).resolve().parents[2]
-SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
-SERVICE_START_S = 60.0
 FREE_DISK_BYTES = 2 * 1024**3
-# What Ray puts before a line that a worker printed: colour, class, process id.
-_RAY_PREFIX = re.compile(r"^(\x1b\[\d+m)?\([^)]*pid=\d+[^)]*\)(\x1b\[\d+m)? ?")
-
-
-class RunError(Exception):
-    """The run cannot start or has failed."""
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What was measured around a finished run."""
+class Options:
+    """The launcher's command line."""
 
-    wall_s: float
-    """From launch to the end of training."""
-    policy_s: float
-    """Of that, building the policy; 0.0 where it was there."""
-    first_step_s: float | None
-    """From the policy being there to the end of the first training step."""
-    service_cpu_s: float | None
-    """Processor time of the service; None where the launcher did not start it."""
-    peak_bytes: int
-    """Largest private memory of all processes of the run together."""
+    conf: Path
+    """The recipe."""
+    overrides: Sequence[str]
+    """What followed --."""
+    argv: Sequence[str]
+    """All of it, without the program."""
+    with_bfcl: bool = False
+    """Start the environment service for the run."""
+    with_logview: bool = False
+    """Start the log viewer for the run."""
+    resume: bool = False
+    """Go on with the run of this name."""
 
 
 @dataclass
-class Watch:
-    """What the progress display is told: called with every new line of the loop log."""
+class Launcher:
+    """One launch.
 
-    on_phase: Callable[[dict[str, Any]], None]
-    on_round: Callable[[dict[str, Any]], None]
-
-
-def record_run(recipe: DictConfig, overrides: list[str], launch_id: str) -> Path:
-    """Write the resolved configuration to `launcher_record/<name>/` and return its path.
-
-    The run's id gets the launch's: a service that outlives a run must not take the next one of
-    the same name for it.
+    Example: `Launcher(Console(), recipe, options, Family()).run()`.
     """
-    recipe.seal.run_id = f"{recipe.seal.run_id}-{launch_id[:8]}"
-    folder = log_folder(recipe)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "overrides.txt").write_text("\n".join(overrides) + "\n", "utf-8")
-    path = folder / "config.yaml"
-    OmegaConf.save(recipe, path)
-    return path
 
+    console: Console
+    recipe: DictConfig
+    options: Options
+    family: Family
+    """Every process that is started."""
+    trains: bool = False
+    """Whether the run's folders are this launch's."""
+    left: list[int] = field(default_factory=list)
+    """Processes that could not be ended: none, unless the kernel keeps them."""
 
-def set_earlier_outputs_aside(recipe: DictConfig) -> None:
-    """Move the outputs of an earlier run of the same name away, unless this one resumes it."""
-    if recipe.trainer.resume_mode != "disable":
-        return
-    name = recipe.trainer.experiment_name
-    for folder in (Path("experiments") / name, Path("experiments/tech_synthetic") / name):
-        old = ROOT / folder
-        if old.exists():
-            number = 1
-            while (aside := old.with_name(f"{old.name}.{number}")).exists():
-                number += 1
-            old.rename(aside)
+    def run(self) -> None:
+        """Run the recipe to its end; whatever happens, every process started has ended then.
+
+        Raises:
+            RunError: The run cannot start or has failed.
+            EnvironmentFault: The service is not healthy, or is another one.
+            KeyboardInterrupt: The user, or the system, wants it to end.
+        """
+        with locked_name(self.recipe, self.family.launch_id) as before:
+            try:
+                self._end_leftovers(before)
+                self._run()
+            except KeyboardInterrupt:
+                self._say("\nending all processes of the run")
+                raise
+            finally:
+                ignore_interrupts()
+                self.left = self.family.end()
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        check_inputs(self.recipe)
+        address = ray_address(self.recipe)
+        step = check_resume(self.recipe) if self.options.resume else None
+        if self.options.with_bfcl:
+            check_can_start(self.recipe)
+        else:
+            check_service(self.recipe)
+        policy_s = prepare_policy(self.recipe, self.family)
+        folder = self._begin(step)
+        service = self._start_service(folder)
+        if self.options.with_logview:
+            self._say(start_logview(self.family, folder / "logview.log"))
+        if address is not None:
+            self._say(f"joining the Ray cluster at {address}")
+        first_step_s = self._train(folder, service)
+        finished = Finished(
+            wall_s=time.monotonic() - started,
+            policy_s=policy_s,
+            first_step_s=first_step_s,
+            service_cpu_s=service_cpu_s(service),
+            peak_bytes=self.family.peak_bytes,
+        )
+        print_report(self.console, self.recipe, finished)
+
+    def _begin(self, step: int | None) -> Path:
+        """Make the run's folders this launch's; returns where it is recorded."""
+        if step is None:
+            self._set_aside()
+        else:
+            prepare_resume(self.recipe, step)
+            self._say(f"going on from step {step}")
+        self.trains = True
+        launch = Launch(
+            conf=self.options.conf,
+            overrides=self.options.overrides,
+            command_line=command_line(self.options.argv),
+            launch_id=self.family.launch_id,
+            resumed_from=step,
+        )
+        return record_launch(self.recipe, launch)
+
+    def _train(self, folder: Path, service: "subprocess.Popen[bytes] | None") -> float | None:
+        """Train; the seconds to the end of the first step, None where there was none."""
+        begun = time.monotonic()
+        step_ends: list[float] = []
+        with RunProgress(self.console, self.recipe.trainer.total_training_steps) as progress:
+
+            def on_round(line: dict[str, Any]) -> None:
+                step_ends.append(time.monotonic())
+                progress.on_round(line)
+
+            watch = Watch(progress.on_phase, on_round)
+            train(self.recipe, folder / CONFIG, self.family, service, watch)
+        return step_ends[0] - begun if step_ends else None
+
+    def _start_service(self, folder: Path) -> "subprocess.Popen[bytes] | None":
+        if not self.options.with_bfcl:
+            return None
+        self._say(f"starting the environment service at {self.recipe.env_service.env_url}")
+        return start_service(self.recipe, self.family, folder / SERVICE_LOG)
+
+    def _set_aside(self) -> None:
+        aside = set_earlier_outputs_aside(self.recipe)
+        if aside is not None:
+            self._say(
+                f"outputs of an earlier run {run_name(self.recipe)!r} are now in "
+                f"{aside.relative_to(folders.ROOT)} (--resume goes on with a run instead)"
+            )
+
+    def _end_leftovers(self, launch_id: str | None) -> None:
+        """End what an earlier launch of this name left behind, as its launcher was killed."""
+        left = Family(launch_id) if launch_id is not None else None
+        if left is not None and (members := left.members()):
+            self._say(
+                f"ending {len(members)} processes that an earlier launch of this name left behind"
+            )
+            left.end()
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def check_inputs(recipe: DictConfig) -> None:
     """Refuse to start what cannot work.
 
     Raises:
-        RunError: The name is no folder's name, an address or the token is none, a data file is
-            missing, or the disk is nearly full.
+        RunError: An address or the token is none, a data file or flash-attn is missing, or the
+            disk is nearly full.
     """
-    name = str(recipe.trainer.experiment_name)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+    check_settings(recipe)
+    # verl's default; without the package every worker would fail a minute later.
+    attention = recipe.actor_rollout_ref.model.override_config.get(
+        "attn_implementation", "flash_attention_2"
+    )
+    if attention == "flash_attention_2" and find_spec("flash_attn") is None:
         raise RunError(
-            f"trainer.experiment_name={name!r} names folders: use letters, digits, '.', '_' and "
-            "'-', a letter or digit first, at most 100"
+            "flash-attn is not installed (docs/running.md); without it: -- "
+            "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+            "actor_rollout_ref.model.use_remove_padding=false"
         )
-    _urls(recipe)
-    _token(recipe)
     for key in ("train_files", "val_files"):
-        if not (ROOT / str(recipe.data[key])).is_file():
+        if not (folders.ROOT / str(recipe.data[key])).is_file():
             raise RunError(
                 f"data.{key}={recipe.data[key]} does not exist; make the data files with: "
                 ".venv/bin/python scripts/prepare_bfcl.py"
             )
-    free = shutil.disk_usage(ROOT).free
+    free = shutil.disk_usage(folders.ROOT).free
     if free < FREE_DISK_BYTES:
         raise RunError(
-            f"{free / 1024**3:.1f} GiB free on the disk of {ROOT.name}/, a run needs at least "
-            f"{FREE_DISK_BYTES / 1024**3:.0f} GiB for checkpoints and logs; free some space"
+            f"{free / 1024**3:.1f} GiB free on the disk of {folders.ROOT.name}/, a run needs at "
+            f"least {FREE_DISK_BYTES / 1024**3:.0f} GiB for checkpoints and logs; free some space"
         )
 
 
-def prepare_policy(recipe: DictConfig) -> float:
+def prepare_policy(recipe: DictConfig, family: Family) -> float:
     """Build the policy if the recipe says how and it is not there; returns the seconds it took.
 
     Raises:
         RunError: The model's path leads nowhere, or building it failed.
     """
     path = str(recipe.actor_rollout_ref.model.path)
-    if (ROOT / path).is_dir():
-        if not (ROOT / path / "config.json").is_file():
+    if (folders.ROOT / path).is_dir():
+        if not (folders.ROOT / path / "config.json").is_file():
             raise RunError(f"actor_rollout_ref.model.path={path} is a folder without config.json")
         return 0.0
     if recipe.launcher.build_policy is None:
@@ -140,169 +222,11 @@ def prepare_policy(recipe: DictConfig) -> float:
         raise RunError(f"actor_rollout_ref.model.path={path} does not exist")
     started = time.monotonic()
     command = shlex.split(recipe.launcher.build_policy)
-    # In the foreground: it shows its own progress, and Ctrl-C reaches it.
-    built = subprocess.run([sys.executable, *command], cwd=ROOT, check=False)
-    if built.returncode != 0 or not (ROOT / path / "config.json").is_file():
+    # No log: it shows its own progress.
+    built = family.start([sys.executable, *command], None, {}, folders.ROOT).wait()
+    if built != 0 or not (folders.ROOT / path / "config.json").is_file():
         raise RunError(f"building the policy failed: {' '.join(command)}")
     return time.monotonic() - started
-
-
-def log_folder(recipe: DictConfig) -> Path:
-    """Where the logs of the run's processes go."""
-    return ROOT / "launcher_record" / str(recipe.trainer.experiment_name)
-
-
-def start_service(recipe: DictConfig, family: Family) -> "subprocess.Popen[bytes]":
-    """Start the environment service at `env_service.env_url` and wait until it is healthy.
-
-    Raises:
-        RunError: There are several addresses, its environment is missing, the port is taken, or it
-            does not become healthy.
-    """
-    urls = _urls(recipe)
-    if len(urls) > 1:
-        raise RunError(
-            f"--with-bfcl starts one service, and env_service.env_url has {len(urls)} addresses "
-            f"({', '.join(urls)}); start those yourself and leave --with-bfcl out, or name one"
-        )
-    host, port = _host_and_port(urls[0])
-    if not SERVICE_PYTHON.exists():
-        raise RunError("the service's environment .venv-bfcl is missing; run: bash install.sh")
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise RunError(
-                f"cannot use {host}:{port} for the environment service ({error.strerror}); end "
-                "what runs there, or choose another: -- env_service.env_url=http://127.0.0.1:PORT"
-            ) from error
-    log = log_folder(recipe) / "service.log"
-    log.unlink(missing_ok=True)
-    command = [str(SERVICE_PYTHON), "-m", "env_service", "--host", host, "--port", str(port)]
-    command += ["--env", str(recipe.env_service.env_type)]
-    token_file = _token_file(recipe)
-    if token_file is not None:
-        command += ["--token-file", str(token_file)]
-    service = family.start(command, log, {}, ROOT)
-    deadline = time.monotonic() + SERVICE_START_S
-    while True:
-        if service.poll() is not None:
-            raise RunError(f"the environment service did not start:\n{tail(log)}\n(log: {log})")
-        try:
-            check_service(recipe, attempts=1)
-            return service
-        except EnvironmentFault as fault:
-            if time.monotonic() > deadline:
-                raise RunError(f"the environment service is not healthy: {fault}") from fault
-        time.sleep(0.2)
-
-
-def _urls(recipe: DictConfig) -> tuple[str, ...]:
-    value = recipe.env_service.env_url
-    urls = url_list(map(str, value) if isinstance(value, ListConfig) else [str(value)])
-    if not urls:
-        raise RunError("env_service.env_url=[] has no address like http://127.0.0.1:8080")
-    for url in urls:
-        _host_and_port(url)
-    return urls
-
-
-def _host_and_port(url: str) -> tuple[str, int]:
-    try:
-        address = urlsplit(url)
-        if address.scheme == "http" and address.hostname and address.port:
-            return address.hostname, address.port
-    except ValueError:
-        pass  # not a port; the sentence below says what is expected
-    raise RunError(f"env_service.env_url={url!r} is no address like http://127.0.0.1:8080")
-
-
-def _token_file(recipe: DictConfig) -> Path | None:
-    """Where the token is, whatever folder the launcher was called from."""
-    name = recipe.env_service.token_file
-    return None if name is None else ROOT / str(name)
-
-
-def _token(recipe: DictConfig) -> str | None:
-    try:
-        return read_token(_token_file(recipe))
-    except TokenError as error:
-        raise RunError(str(error)) from error
-
-
-def check_service(recipe: DictConfig, attempts: int = 3) -> None:
-    """Raise EnvironmentFault unless every service is healthy and speaks our protocol."""
-
-    async def check() -> None:
-        async with EnvironmentClient(
-            _urls(recipe),
-            recipe.env_service.env_type,
-            token=_token(recipe),
-            attempts=attempts,
-            timeout_s=10.0,
-        ) as client:
-            await client.health()
-
-    asyncio.run(check())
-
-
-def train(
-    recipe: DictConfig,
-    config: Path,
-    family: Family,
-    service: "subprocess.Popen[bytes] | None",
-    watch: Watch,
-) -> None:
-    """Run the training process to its end.
-
-    Raises:
-        RunError: It failed, the service died under it, or it stayed in one phase for longer than
-            `launcher.stall_timeout_s`.
-    """
-    log = log_folder(recipe) / "train.log"
-    log.unlink(missing_ok=True)
-    loop = ROOT / recipe.seal.loop_dir
-    environment = {
-        **{key: str(value) for key, value in recipe.launcher.environment.items()},
-        "TENSORBOARD_DIR": str(loop.parent / "tensorboard"),
-        "VERL_FILE_LOGGER_PATH": str(loop.parent / "metrics.jsonl"),
-        "HYDRA_FULL_ERROR": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    loop.mkdir(parents=True, exist_ok=True)
-    (loop / PHASES).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "seal.train.main", str(config)]
-    trainer = family.start(command, log, environment, ROOT)
-    stall_s = float(recipe.launcher.stall_timeout_s)
-    phases = LineReader(loop / PHASES)
-    rounds = LineReader(loop / ROUNDS, from_end=True)
-    phase, since, sampled = "start", time.monotonic(), 0.0
-    while True:
-        ended = trainer.poll() is not None
-        for line in phases.new():
-            phase, since = line["phase"], time.monotonic()
-            watch.on_phase(line)
-        for line in rounds.new():
-            watch.on_round(line)
-        if ended:
-            break
-        if service is not None and service.poll() is not None:
-            raise RunError(
-                f"the environment service ended during the run (exit code {service.returncode}); "
-                f"nothing was rewarded for it:\n{tail(log_folder(recipe) / 'service.log', 5)}"
-            )
-        if time.monotonic() - since > stall_s:
-            raise RunError(
-                f"nothing happened for {stall_s:.0f} s in the phase {phase!r} "
-                f"(launcher.stall_timeout_s); the training log may say why: {log}"
-            )
-        if time.monotonic() - sampled > 5.0:
-            family.sample_memory()
-            sampled = time.monotonic()
-        time.sleep(0.5)
-    if trainer.returncode != 0:
-        raise RunError(f"training failed: {_reason(log)}\n(log: {log})")
 
 
 def service_cpu_s(service: "subprocess.Popen[bytes] | None") -> float | None:
@@ -312,14 +236,3 @@ def service_cpu_s(service: "subprocess.Popen[bytes] | None") -> float | None:
     process = psutil.Process(service.pid)
     times = [process.cpu_times(), *(child.cpu_times() for child in process.children(True))]
     return float(sum(item.user + item.system for item in times))
-
-
-def _reason(log: Path) -> str:
-    """The last exception a training log names, without the traceback around it."""
-    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-    for line in reversed(lines):
-        text = _RAY_PREFIX.sub("", line).strip()
-        name = text.split(":", 1)[0]
-        if name.endswith(("Error", "Fault", "Exception", "Interrupt")) and " " not in name:
-            return text
-    return "\n" + tail(log)

@@ -25,6 +25,7 @@ from seal.train.state import LoopState, after_round, loop_config
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 3
 ROLLOUTS = 32
+E2E_EVAL = "experiments/e2e_eval.parquet"
 CORRELATION = "training/rollout_actor_probs_pearson_corr"
 
 pytestmark = pytest.mark.e2e
@@ -76,7 +77,13 @@ def kill_workers(port: int, ended: threading.Event, killed: list[int]) -> None:
                     killed.append(port)
 
 
-def launch(name: str, *overrides: str, steps: int = STEPS, killed: list[int] | None = None) -> Run:
+def launch(
+    name: str,
+    *overrides: str,
+    steps: int = STEPS,
+    killed: list[int] | None = None,
+    options: tuple[str, ...] = (),
+) -> Run:
     policy = "experiments/e2e_policy"
     port = free_port()
     command = [
@@ -84,6 +91,7 @@ def launch(name: str, *overrides: str, steps: int = STEPS, killed: list[int] | N
         "launcher.py",
         "--conf=exp/quickstart.yaml",
         "--with-bfcl",
+        *options,
         "--",
         f"trainer.experiment_name={name}",
         f"env_service.env_url=http://127.0.0.1:{port}",
@@ -113,15 +121,15 @@ def launch(name: str, *overrides: str, steps: int = STEPS, killed: list[int] | N
 def run() -> Run:
     # A few tasks of both suites: evaluating them all takes longer than training.
     every = pd.read_parquet(ROOT / "data/quickstart_eval.parquet")
-    some = ROOT / "experiments" / "e2e_eval.parquet"
+    some = ROOT / E2E_EVAL
     some.parent.mkdir(exist_ok=True)
     pd.concat([every.head(5), every.tail(5)]).to_parquet(some, index=False)
     finished = launch(
         "e2e",
         f"trainer.test_freq={STEPS}",
-        f"data.val_files={some.relative_to(ROOT)}",
+        f"data.val_files={E2E_EVAL}",
         "trainer.save_freq=1",
-        "trainer.max_actor_ckpt_to_keep=null",
+        "seal.checkpoints.keep_last=null",
     )
     assert finished.code == 0, finished.output
     return finished
@@ -167,6 +175,7 @@ def test_without_loading_them_the_correlation_falls(run: Run) -> None:
         "trainer.save_freq=-1",
         "trainer.val_before_train=False",
         "trainer.test_freq=-1",
+        "seal.checkpoints.keep_best=false",
         "actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls="
         "stale_rollout.StaleWorkerExtension",
         steps=2,
@@ -191,14 +200,23 @@ def resumed(run: Run) -> Run:
     checkpoints = folder / "checkpoints"
     shutil.copytree(run.folder / "checkpoints/global_step_1", checkpoints / "global_step_1")
     (checkpoints / "latest_checkpointed_iteration.txt").write_text("1")
+    record = ROOT / "launcher_record" / "e2e_resumed"
+    shutil.rmtree(record, ignore_errors=True)
+    record.mkdir(parents=True)
+    config = (ROOT / "launcher_record/e2e/config.yaml").read_text()
+    for old in ("experiments/e2e/", "tech_synthetic/e2e/", "experiment_name: e2e"):
+        config = config.replace(old, old.replace("e2e", "e2e_resumed"))
+    (record / "config.yaml").write_text(config)
     finished = launch(
         "e2e_resumed",
-        "trainer.resume_mode=auto",
+        f"data.val_files={E2E_EVAL}",
         "trainer.val_before_train=False",
         "trainer.test_freq=-1",
         "trainer.save_freq=-1",
+        "seal.checkpoints.keep_best=false",
         steps=2,
         killed=killed,
+        options=("--resume",),
     )
     assert finished.code == 0, finished.output
     assert len(killed) > 5

@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from seal.launch import report
-from seal.launch.run import Finished
+from seal.launch.report import Finished
 
 
 def rollout(suite: str, category: str, score: float, labels: str, step: int = 0) -> str:

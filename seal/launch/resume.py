@@ -1,0 +1,208 @@
+"""Going on with an interrupted run: `--resume`.
+
+In: the recipe as it would run now, and what the run left behind: its recorded configuration and
+its checkpoints. Out: the step to go on from, or a sentence on why that would not be the same run.
+
+A checkpoint is made in this order: `seal_state.json`, the actor's shards, `data.pt`, then
+verl's note of the latest step. Whatever moment a run is killed at, a folder with all of the first
+three is whole; the note may be missing, empty or behind.
+"""
+
+import json
+import re
+import shlex
+import zipfile
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from seal.launch import folders
+from seal.launch.folders import RunError, record_folder, run_name
+
+CONFIG = "config.yaml"
+"""Name of the resolved configuration in a launch's record."""
+MAY_CHANGE = (
+    "env_service.env_url",
+    "env_service.token_file",
+    "env_service.attempts",
+    "launcher.*",
+    "ray_kwargs.*",
+    "seal.checkpoints*",
+    "seal.run_id",
+    "seal.start_gate*",
+    "trainer.env_failure.*",
+    "trainer.total_epochs",
+    "trainer.total_training_steps",
+    "trainer.val_before_train",
+    "trainer.test_freq",
+    "trainer.save_freq",
+    "trainer.log_val_generations",
+    "trainer.logger*",
+    "trainer.max_actor_ckpt_to_keep",
+    "trainer.max_critic_ckpt_to_keep",
+    "trainer.resume_mode",
+    "trainer.resume_from_path",
+    # What fits into memory; the results do not depend on it beyond rounding.
+    "*.gpu_memory_utilization",
+    "*.*micro_batch_size_per_gpu",
+    "*.max_num_seqs",
+    "*.max_num_batched_tokens",
+)
+"""Keys, as patterns, that a resumed run may set to other values: length, addresses, memory."""
+_NOTE = "latest_checkpointed_iteration.txt"
+_SHOWN = 8
+
+
+def set_resume_mode(recipe: DictConfig, overrides: Sequence[str], resume: bool) -> None:
+    """Let `--resume` alone decide whether verl loads a checkpoint.
+
+    Raises:
+        RunError: An override decides it, too.
+    """
+    for override in overrides:
+        if override.split("=", 1)[0].lstrip("+~") == "trainer.resume_mode":
+            raise RunError(
+                f"{override}: whether a run goes on is said by --resume alone (a checkpoint other "
+                "than the latest: --resume -- trainer.resume_from_path=FOLDER/global_step_N)"
+            )
+    named = recipe.trainer.resume_from_path
+    if named is not None and not resume:
+        raise RunError(f"trainer.resume_from_path={named} is for --resume, which is not given")
+    recipe.trainer.resume_mode = (
+        "disable" if not resume else "auto" if named is None else "resume_path"
+    )
+
+
+def check_resume(recipe: DictConfig) -> int:
+    """Check that the run can go on with this recipe.
+
+    Returns:
+        The step of the checkpoint it goes on from.
+
+    Raises:
+        RunError: There is no whole checkpoint, the run has all its steps, it is not known with what
+            configuration it was started, or keys have changed that make it another run.
+    """
+    step = _checkpoint_step(recipe)
+    last = recipe.trainer.total_training_steps
+    if last is not None and step >= last:
+        raise RunError(
+            f"the run {run_name(recipe)!r} has all of its {last} steps; to make it longer: "
+            "-- trainer.total_training_steps=N"
+        )
+    path = record_folder(recipe) / CONFIG
+    if not path.is_file():
+        raise RunError(
+            f"{path.relative_to(folders.ROOT)} is not there: without the configuration that the "
+            "run was started with, nothing tells whether this would be the same run"
+        )
+    changed = differences(OmegaConf.load(path), recipe)
+    if changed:
+        shown = "; ".join(changed[:_SHOWN])
+        more = f"; and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        raise RunError(
+            f"this is not the run that {path.relative_to(folders.ROOT)} records: {shown}{more}. "
+            "Give --resume the recipe and overrides of the first launch, or start another run "
+            "(-- trainer.experiment_name=NAME). Addresses, length, saving, validation frequency "
+            "and memory settings may change"
+        )
+    return step
+
+
+def differences(recorded: Any, recipe: DictConfig) -> list[str]:
+    """Keys that change the run and differ, as "key is new (recorded: old)", sorted."""
+    old, new = (dict(_flat(OmegaConf.to_container(config))) for config in (recorded, recipe))
+    nothing = "not there"
+    return [
+        f"{key} is {new.get(key, nothing)} (recorded: {old.get(key, nothing)})"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key, nothing) != new.get(key, nothing)
+        and not any(fnmatch(key, pattern) for pattern in MAY_CHANGE)
+    ]
+
+
+def latest_checkpoint(recipe: DictConfig) -> Path | None:
+    """The newest whole checkpoint of the run; one that was being written is passed over."""
+    folder = folders.ROOT / str(recipe.trainer.default_local_dir)
+    steps = {_step(path): path for path in folder.glob("global_step_*")}
+    whole = (step for step in sorted(steps, reverse=True) if step > 0 and _is_whole(steps[step]))
+    return next((steps[step] for step in whole), None)
+
+
+def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
+    """What to type after an interruption or failure.
+
+    Args:
+        recipe: Resolved recipe.
+        argv: The launcher's arguments, without the program.
+    """
+    found = latest_checkpoint(recipe)
+    if found is None:
+        return (
+            f"no checkpoint has been saved yet (trainer.save_freq={recipe.trainer.save_freq}), so "
+            "the same command starts anew"
+        )
+    # A checkpoint that was named is behind the latest one by now.
+    kept = (w for w in argv if w != "--resume" and not w.startswith("trainer.resume_from_path="))
+    words = ["--resume", *kept]
+    return (
+        f"steps up to {_step(found)} are saved; to go on:\n"
+        f"  .venv/bin/python launcher.py {shlex.join(words)}"
+    )
+
+
+def _checkpoint_step(recipe: DictConfig) -> int:
+    named = recipe.trainer.resume_from_path
+    if named is not None:
+        path = folders.ROOT / str(named)
+        if _step(path) < 1 or not _is_whole(path):
+            raise RunError(
+                f"trainer.resume_from_path={named} is no whole checkpoint: a folder global_step_N "
+                "with actor/, data.pt and seal_state.json"
+            )
+        return _step(path)
+    found = latest_checkpoint(recipe)
+    if found is None:
+        raise RunError(
+            f"nothing to resume: {recipe.trainer.default_local_dir} holds no whole checkpoint; "
+            "leave --resume out to start the run"
+        )
+    _correct_note(found)
+    return _step(found)
+
+
+def _correct_note(checkpoint: Path) -> None:
+    """Have verl's note name the newest whole checkpoint: a kill may have come between the two."""
+    note = checkpoint.parent / _NOTE
+    step = str(_step(checkpoint))
+    if not note.exists() or note.read_text("utf-8").strip() != step:
+        unfinished = note.with_suffix(".unfinished")
+        unfinished.write_text(step, "utf-8")
+        unfinished.replace(note)
+
+
+def _step(path: Path) -> int:
+    number = path.name.removeprefix("global_step_")
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    shards = {path.name for path in checkpoint.glob("actor/model_world_size_*_rank_*.pt")}
+    sizes = {re.sub(r"\D*(\d+)_rank.*", r"\1", name) for name in shards}
+    try:
+        json.loads((checkpoint / "seal_state.json").read_text("utf-8"))
+        # torch writes a zip archive, whose directory comes last.
+        return sizes == {str(len(shards))} and zipfile.is_zipfile(checkpoint / "data.pt")
+    except (OSError, ValueError):
+        return False
+
+
+def _flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, node

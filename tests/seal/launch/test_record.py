@@ -1,0 +1,127 @@
+import importlib.metadata
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from seal.launch.record import Launch, git_state, record_launch
+
+
+def launch(launch_id: str = "0123456789abcdef", resumed_from: int | None = None) -> Launch:
+    return Launch(
+        conf=Path("exp/quickstart.yaml"),
+        overrides=["seed=2", "trainer.experiment_name=quickstart"],
+        command_line=["python", "launcher.py", "--conf", "exp/quickstart.yaml", "--", "seed=2"],
+        launch_id=launch_id,
+        resumed_from=resumed_from,
+    )
+
+
+def read(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((folder / "record.json").read_text())
+    return record
+
+
+def git(root: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=Tester", "-c", "user.email=tester@example.com"]
+    done = subprocess.run(
+        ["git", *who, "-C", str(root), *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_record_says_what_made_the_run(recipe: DictConfig, tmp_path: Path) -> None:
+    recipe.seed = 2
+    folder = record_launch(recipe, launch())
+    assert folder == tmp_path / "launcher_record/quickstart"
+    assert OmegaConf.load(folder / "config.yaml") == recipe
+    assert (folder / "overrides.txt").read_text() == (
+        "seed=2\ntrainer.experiment_name=quickstart\n"
+    )
+    record = read(folder)
+    assert record["seed"] == 2
+    assert record["recipe"] == "exp/quickstart.yaml"
+    assert record["overrides"][0] == "seed=2"
+    assert record["command_line"][1:] == [
+        "launcher.py",
+        "--conf",
+        "exp/quickstart.yaml",
+        "--",
+        "seed=2",
+    ]
+    for name in ("verl", "vllm", "torch", "ray", "transformers", "numpy"):
+        assert record["versions"][name] == importlib.metadata.version(name)
+    assert record["machine"]["cores"] > 0
+    assert record["machine"]["memory_gib"] > 0.1
+    assert record["machine"]["cpu"] and record["machine"]["host"]
+    assert record["started"][10] == "T"
+    assert record["resumed_from_step"] is None
+
+
+def test_the_record_of_a_resumed_launch_leaves_the_first_alone(
+    recipe: DictConfig, tmp_path: Path
+) -> None:
+    first = record_launch(recipe.copy(), launch())
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+    recipe.trainer.total_training_steps = 99
+    for number in (1, 2):
+        folder = record_launch(recipe.copy(), launch(f"{number}", resumed_from=8))
+        assert folder == first / f"resumed_{number}"
+        assert read(folder)["resumed_from_step"] == 8
+        assert OmegaConf.load(folder / "config.yaml").trainer.total_training_steps == 99
+    after = {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_two_launches_of_a_name_are_two_runs_to_the_service(recipe: DictConfig) -> None:
+    folder = record_launch(recipe, launch("0123456789abcdef"))
+    assert recipe.seal.run_id == "quickstart-01234567"
+    assert "run_id: quickstart-01234567" in (folder / "config.yaml").read_text()
+
+
+def test_the_commit_and_a_patch_that_applies(recipe: DictConfig, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "mine")
+    (tmp_path / ".gitignore").write_text("launcher_record\n.env\n")
+    (tmp_path / "code.py").write_text("a = 1\n")
+    (tmp_path / "image.bin").write_bytes(bytes(range(256)))
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    folder = record_launch(recipe.copy(), launch())
+    clean = read(folder)["git"]
+    assert clean == {
+        "commit": git(tmp_path, "rev-parse", "HEAD"),
+        "branch": "mine",
+        "changed": False,
+        "untracked": [],
+    }
+    assert not (folder / "diff.patch").exists()
+
+    (tmp_path / "code.py").write_text("a = 2\n")
+    (tmp_path / "image.bin").write_bytes(bytes(range(255, -1, -1)))
+    (tmp_path / "new.py").write_text("b = 1\n")
+    (tmp_path / ".env").write_text("SEAL_ENV_TOKEN=secret\n")
+    folder = record_launch(recipe.copy(), launch(resumed_from=1))
+    assert read(folder)["git"]["changed"] is True
+    assert read(folder)["git"]["untracked"] == ["new.py"]
+    patch = folder / "diff.patch"
+    assert b"new.py" in patch.read_bytes() and b"secret" not in patch.read_bytes()
+    git(tmp_path, "checkout", "-q", "--", "code.py", "image.bin")
+    git(tmp_path, "apply", str(patch))
+    assert (tmp_path / "code.py").read_text() == "a = 2\n"
+    assert (tmp_path / "image.bin").read_bytes() == bytes(range(255, -1, -1))
+
+
+@pytest.mark.parametrize("without", ["checkout", "git"])
+def test_a_project_without_git_is_recorded_all_the_same(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    if without == "git":
+        git(tmp_path, "init", "-q")
+        monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_state() == (None, None)
+    folder = record_launch(recipe, launch())
+    assert read(folder)["git"] is None
+    assert read(folder)["machine"]["gpus"] == [] or without != "git"

@@ -1,0 +1,183 @@
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
+from project_folder import make_checkpoint, note_latest
+
+from seal.launch.folders import RunError
+from seal.launch.resume import (
+    check_resume,
+    differences,
+    how_to_resume,
+    latest_checkpoint,
+    set_resume_mode,
+)
+
+
+@pytest.fixture
+def begun(recipe: DictConfig, tmp_path: Path) -> DictConfig:
+    """A run that was killed after checkpoint 8 of 16 steps."""
+    note_latest(make_checkpoint(tmp_path, 8))
+    (tmp_path / "launcher_record/quickstart").mkdir(parents=True)
+    OmegaConf.save(recipe, tmp_path / "launcher_record/quickstart/config.yaml")
+    return recipe
+
+
+def test_the_option_alone_decides_whether_a_run_goes_on(recipe: DictConfig) -> None:
+    for resume, mode in ((True, "auto"), (False, "disable")):
+        set_resume_mode(recipe, [], resume)
+        assert recipe.trainer.resume_mode == mode
+    for override in ("trainer.resume_mode=auto", "++trainer.resume_mode=disable"):
+        with pytest.raises(RunError, match="is said by --resume alone"):
+            set_resume_mode(recipe, [override], True)
+
+
+def test_a_named_checkpoint_needs_the_option(recipe: DictConfig) -> None:
+    recipe.trainer.resume_from_path = "experiments/x/checkpoints/global_step_4"
+    with pytest.raises(RunError, match="is for --resume"):
+        set_resume_mode(recipe, [], False)
+    set_resume_mode(recipe, [], True)
+    assert recipe.trainer.resume_mode == "resume_path"
+
+
+def test_a_run_goes_on_from_its_last_checkpoint(begun: DictConfig) -> None:
+    assert check_resume(begun) == 8
+
+
+def test_without_a_checkpoint_there_is_nothing_to_resume(recipe: DictConfig) -> None:
+    with pytest.raises(RunError, match=r"nothing to resume: experiments/quickstart/checkpoints"):
+        check_resume(recipe)
+
+
+def test_without_its_record_a_run_is_not_resumed(begun: DictConfig, tmp_path: Path) -> None:
+    (tmp_path / "launcher_record/quickstart/config.yaml").unlink()
+    with pytest.raises(RunError, match=r"launcher_record/quickstart/config\.yaml is not there"):
+        check_resume(begun)
+
+
+def test_a_run_that_has_all_its_steps_says_how_to_make_it_longer(begun: DictConfig) -> None:
+    begun.trainer.total_training_steps = 8
+    with pytest.raises(RunError, match=r"all of its 8 steps.*total_training_steps=N"):
+        check_resume(begun)
+
+
+def test_keys_that_change_the_run_are_named(begun: DictConfig) -> None:
+    begun.seed = 7
+    begun.seal.weights.w_max = 3.0
+    with pytest.raises(RunError) as refused:
+        check_resume(begun)
+    assert "seal.weights.w_max is 3.0 (recorded: 2.0)" in str(refused.value)
+    assert "seed is 7 (recorded: 1)" in str(refused.value)
+
+
+def test_keys_that_do_not_change_the_run_may_differ(begun: DictConfig) -> None:
+    begun.trainer.total_training_steps = 99
+    begun.trainer.logger = ["console"]
+    begun.env_service.env_url = ["http://a:1", "http://b:2"]
+    begun.actor_rollout_ref.rollout.gpu_memory_utilization = 0.1
+    begun.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = 1
+    begun.seal.run_id = "another"
+    assert check_resume(begun) == 8
+
+
+def test_a_key_that_came_or_went_is_a_difference(recipe: DictConfig) -> None:
+    other = OmegaConf.create({**recipe, "mine": {"new": 1}})
+    assert differences(recipe, other) == ["mine.new is 1 (recorded: not there)"]
+    assert differences(other, recipe) == ["mine.new is not there (recorded: 1)"]
+
+
+def test_a_great_difference_is_told_in_part(begun: DictConfig) -> None:
+    for key in list(begun.seal.weights.utilities):
+        begun.seal.weights.utilities[key] = 9.0
+    with pytest.raises(RunError, match="and 2 more"):
+        check_resume(begun)
+
+
+HALF = {
+    "no state": lambda folder: (folder / "seal_state.json").unlink(),
+    "half a state": lambda folder: (folder / "seal_state.json").write_text('{"st'),
+    "no data": lambda folder: (folder / "data.pt").unlink(),
+    "half the data": lambda folder: (folder / "data.pt").write_bytes(
+        (folder / "data.pt").read_bytes()[:-1]
+    ),
+    "empty data": lambda folder: (folder / "data.pt").write_bytes(b""),
+    "no actor": lambda folder: (
+        (folder / "actor/model_world_size_2_rank_0.pt").unlink()
+        or (folder / "actor/model_world_size_2_rank_1.pt").unlink()
+    ),
+    "a shard is missing": lambda folder: (folder / "actor/model_world_size_2_rank_1.pt").unlink(),
+}
+
+
+@pytest.mark.parametrize("what", HALF)
+def test_a_checkpoint_that_was_being_written_is_passed_over(
+    begun: DictConfig, tmp_path: Path, what: str
+) -> None:
+    half = make_checkpoint(tmp_path, 12, shards=2)
+    assert latest_checkpoint(begun) == half
+    HALF[what](half)
+    assert check_resume(begun) == 8
+
+
+@pytest.mark.parametrize("note", ["", "8", "4", "x", None])
+def test_the_note_names_the_last_whole_checkpoint_afterwards(
+    begun: DictConfig, tmp_path: Path, note: str | None
+) -> None:
+    """The kill came when the checkpoint was whole and the note not yet written, or empty."""
+    path = note_latest(make_checkpoint(tmp_path, 12))
+    path.unlink() if note is None else path.write_text(note)
+    assert check_resume(begun) == 12
+    assert path.read_text() == "12"
+    assert [entry.name for entry in path.parent.iterdir() if entry.is_file()] == [path.name]
+
+
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.sets(st.integers(1, 10**4), min_size=1, max_size=5))
+def test_the_last_checkpoint_goes_by_number(
+    recipe: DictConfig, tmp_path_factory: pytest.TempPathFactory, steps: set[int]
+) -> None:
+    root = tmp_path_factory.mktemp("many")
+    folder = make_checkpoint(root, min(steps)).parent
+    for step in steps - {min(steps)}:
+        make_checkpoint(root, step)
+    (folder / "global_step_latest").mkdir()
+    (folder / "deleted_global_step_99999").mkdir()
+    recipe.trainer.default_local_dir = str(folder)
+    found = latest_checkpoint(recipe)
+    assert found is not None and found.name == f"global_step_{max(steps)}"
+
+
+def test_a_named_checkpoint_has_to_be_whole(begun: DictConfig, tmp_path: Path) -> None:
+    older = make_checkpoint(tmp_path, 4)
+    note = older.parent / "latest_checkpointed_iteration.txt"
+    begun.trainer.resume_from_path = str(older.relative_to(tmp_path))
+    assert check_resume(begun) == 4
+    assert note.read_text() == "8"
+    (older / "data.pt").unlink()
+    with pytest.raises(RunError, match="is no whole checkpoint"):
+        check_resume(begun)
+
+
+def test_what_torch_saves_counts_as_whole(begun: DictConfig, tmp_path: Path) -> None:
+    import torch
+
+    torch.save({"sampler": [1, 2]}, make_checkpoint(tmp_path, 12) / "data.pt")
+    assert check_resume(begun) == 12
+
+
+def test_the_user_is_told_the_command(begun: DictConfig, tmp_path: Path) -> None:
+    argv = ["--conf", "exp/my recipe.yaml", "--with-bfcl", "--", "seed=2"]
+    text = how_to_resume(begun, argv)
+    assert "up to 8 are saved" in text
+    command = shlex.split(text.splitlines()[-1])
+    assert command == [".venv/bin/python", "launcher.py", "--resume", *argv]
+    # Interrupted again, after a checkpoint was named.
+    again = ["--resume", *argv, "trainer.resume_from_path=x/global_step_4"]
+    assert how_to_resume(begun, again) == text
+    (tmp_path / "experiments/quickstart/checkpoints/global_step_8/data.pt").unlink()
+    assert "no checkpoint has been saved yet (trainer.save_freq=16)" in how_to_resume(begun, argv)

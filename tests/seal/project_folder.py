@@ -1,0 +1,44 @@
+"""A project folder for tests of the launcher: what it imports, and checkpoints to go on from.
+
+The fixture `recipe` stands in launch/conftest.py.
+"""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_checkpoint(root: Path, step: int, name: str = "quickstart", shards: int = 1) -> Path:
+    """A checkpoint with the files that tell whether it is whole, by name as verl writes them."""
+    folder = root / f"experiments/{name}/checkpoints/global_step_{step}"
+    (folder / "actor").mkdir(parents=True)
+    (folder / "seal_state.json").write_text(json.dumps({"step": step}))
+    for rank in range(shards):
+        (folder / f"actor/model_world_size_{shards}_rank_{rank}.pt").touch()
+    with zipfile.ZipFile(folder / "data.pt", "w") as archive:
+        archive.writestr("data", "place in the data")
+    return folder
+
+
+def note_latest(checkpoint: Path) -> Path:
+    """What verl writes when a checkpoint is done."""
+    note = checkpoint.parent / "latest_checkpointed_iteration.txt"
+    note.write_text(checkpoint.name.removeprefix("global_step_"))
+    return note
+
+
+def copy_project(folder: Path, trainer: str) -> Path:
+    """The launcher and what it imports, with a program of the test's as training process."""
+    shutil.copy(ROOT / "launcher.py", folder / "launcher.py")
+    for part in ("seal", "exp"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "seal/train/main.py").write_text(trainer)
+    (folder / "data").mkdir()
+    for name in ("train", "eval"):
+        (folder / f"data/quickstart_{name}.parquet").touch()
+    (folder / "experiments/tiny_policy").mkdir(parents=True)
+    (folder / "experiments/tiny_policy/config.json").touch()
+    return folder
