@@ -1,0 +1,119 @@
+"""Command line of the log viewer: python -m seal.logview --experiments experiments --port 8090.
+
+In: arguments. Out: served pages, or one sentence on standard error and exit status 1. Ends on
+SIGTERM and Ctrl-C. Started by people and by the launcher's `--with-logview`.
+"""
+
+import argparse
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+
+from seal.logview.app import create_app
+
+_DRAIN_S = 1
+"""Seconds that requests under way have when the viewer is told to end."""
+
+
+class CannotStart(Exception):
+    """The viewer cannot start; the message says why and what to do."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until interrupted.
+
+    Returns:
+        Exit status: 0 after a normal end, 1 if the viewer could not start.
+    """
+    args = _arguments(argv)
+    try:
+        folder = _folder(args.experiments)
+        listening = _listen(args.host, args.port)
+    except CannotStart as error:
+        sys.stderr.write(f"seal.logview: {error}\n")
+        return 1
+    host, port = listening.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    sys.stdout.write(f"log viewer: http://{address}:{port}/ shows {folder}; Ctrl-C ends it\n")
+    sys.stdout.flush()
+    config = uvicorn.Config(
+        create_app(folder),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )
+    # uvicorn raises the signal again when it has ended, so that its caller learns of it: here
+    # nothing is left to do, and an end that was asked for is a normal one.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    with listening:
+        uvicorn.Server(config).run(sockets=[listening])
+    return 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m seal.logview",
+        description="Web pages over what runs leave behind: rounds, labels, the learning "
+        "interface, every dialogue, validations. Live while a run writes; nothing is changed.",
+        epilog="There is no access control, so it listens on this machine only. From another one: "
+        "ssh -L 8090:127.0.0.1:8090 MACHINE, then open http://127.0.0.1:8090/ there.",
+    )
+    add = parser.add_argument
+    add(
+        "--experiments",
+        type=Path,
+        default=Path("experiments"),
+        metavar="FOLDER",
+        help="folder with the runs (%(default)s)",
+    )
+    add("--host", default="127.0.0.1", help="loopback address to listen on (%(default)s)")
+    add("--port", type=int, default=8090, help="port, 0 for any free one (%(default)s)")
+    return parser.parse_args(argv)
+
+
+def _folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise CannotStart(
+            f"there is no folder {folder}; name the folder of your runs with --experiments, or "
+            "start a run first"
+        )
+    return folder
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound here, so that a taken port is one sentence and not a traceback."""
+    if not _is_loopback(host):
+        raise CannotStart(
+            f"--host {host} is not a loopback address: the pages have no access control; listen "
+            f"on 127.0.0.1 and reach it with ssh -L {port}:127.0.0.1:{port} MACHINE"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen()
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise CannotStart(
+            f"cannot listen on {host}:{port} ({error}); stop what uses the port or choose another "
+            "with --port"
+        ) from None
+    return listening
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
