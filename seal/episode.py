@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis, TurnProgress
 
-Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | None]]
+Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | Message | None]]
 """The policy: dialogue so far and tool docs -> assistant text, or None when out of tokens.
+
+Where a server has already read the calls out of the text, the assistant message with `tool_calls`.
 
 Between two calls the dialogue only grows, so an implementation may keep tokens of what it saw.
 """
@@ -83,11 +85,11 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
     step_turns: list[int] = []
     try:
         while not terminated:
-            text = await generate(messages, created.tools)
-            if text is None:
+            said = await generate(messages, created.tools)
+            if said is None:
                 truncated = True
                 break
-            answer: Message = {"role": "assistant", "content": text}
+            answer = {"role": "assistant", "content": said} if isinstance(said, str) else said
             started = time.perf_counter()
             reply = await client.step(instance_id, len(step_turns), answer)
             waited += time.perf_counter() - started

@@ -51,14 +51,31 @@ ROOMS = (
     ),
     Room(
         ("seal/launch", "launcher.py"),
-        (*METHOD, *DIALOGUE, "seal.launch", "hydra", "omegaconf", "psutil", "rich", "yaml"),
+        (
+            *(*METHOD, *DIALOGUE, "seal.launch"),
+            *("dotenv", "httpx", "hydra", "omegaconf", "psutil", "rich", "yaml"),
+        ),
+    ),
+    Room(
+        ("seal/logview",),
+        (*METHOD, "seal.logview", "fastapi", "jinja2", "pydantic", "starlette", "uvicorn"),
+    ),
+    Room(
+        ("seal/evaluation",),
+        (
+            *METHOD,
+            *DIALOGUE,
+            "seal.evaluation",
+            "seal.launch",
+            *("httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
+        ),
     ),
     Room(("seal/train",), (*METHOD, *DIALOGUE, "seal.train", *TRAINER_STACK)),
     Room(
         ("env_service/environments/bfcl",),
         (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
     ),
-    Room(("env_service",), (*METHOD, "env_service", *SERVICE_STACK)),
+    Room(("env_service",), (*METHOD, "seal.access_token", "env_service", *SERVICE_STACK)),
 )
 
 

@@ -1,0 +1,54 @@
+"""bfcl-eval's own command line with one more model: the one behind OPENAI_BASE_URL.
+
+Called by seal.evaluation.official_bfcl in .venv-bfcl-official as `bfcl_endpoint.py generate` and
+`evaluate`, which are bfcl-eval's own, unmodified, and `plan`, which tells what they will do. The
+model is added to bfcl-eval's table of models at run time, the way its guide for contributors adds
+one in the file: under the name SEAL_REGISTRY_NAME, read by bfcl-eval's own handler of OpenAI chat
+completions with function calling. SEAL_SERVED_MODEL is the name that the endpoint serves it under.
+"""
+
+import json
+import os
+from collections import Counter
+
+import typer
+from bfcl_eval.__main__ import cli
+from bfcl_eval.constants.eval_config import TEST_IDS_TO_GENERATE_PATH
+from bfcl_eval.constants.model_config import MODEL_CONFIG_MAPPING, ModelConfig
+from bfcl_eval.model_handler.api_inference.openai_completion import OpenAICompletionsHandler
+from bfcl_eval.utils import is_memory_prereq, load_dataset_entry
+
+MODEL_CONFIG_MAPPING[os.environ["SEAL_REGISTRY_NAME"]] = ModelConfig(
+    model_name=os.environ["SEAL_SERVED_MODEL"],
+    display_name=os.environ["SEAL_SERVED_MODEL"],
+    url="",
+    org="",
+    license="",
+    model_handler=OpenAICompletionsHandler,
+    is_fc_model=True,
+    # As for every model behind this handler: names of tools come back without dots.
+    underscore_to_dot=True,
+)
+
+
+def plan(categories: str, tasks: int = typer.Option(0)) -> None:
+    """Print how many entries each category has, those that fill the memory first included.
+
+    With --tasks so many questions of each are written to the file that `generate --run-ids` reads,
+    and what they depend on.
+    """
+    chosen: dict[str, list[str]] = {}
+    for category in categories.split(","):
+        entries = load_dataset_entry(category)
+        questions = [entry for entry in entries if not is_memory_prereq(entry["id"])]
+        kept = questions[: tasks or None]
+        needed = {needs for entry in kept for needs in entry.get("depends_on", ())}
+        chosen[category] = [*sorted(needed), *(entry["id"] for entry in kept)]
+    if tasks:
+        TEST_IDS_TO_GENERATE_PATH.write_text(json.dumps(chosen), "utf-8")
+    print(json.dumps(Counter({name: len(ids) for name, ids in chosen.items()})))
+
+
+if __name__ == "__main__":
+    cli.command()(plan)
+    cli()

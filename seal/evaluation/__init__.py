@@ -1,0 +1,1 @@
+"""Evaluation of a finished model: our episodes and the official programs, against one endpoint."""

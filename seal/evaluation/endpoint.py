@@ -1,0 +1,250 @@
+"""The evaluated model behind an OpenAI-compatible endpoint, as a policy for `seal.episode`.
+
+In: the endpoint's address, how to decode, then dialogues and tool docs. Out: assistant text, or the
+assistant message with `tool_calls` where the server reads calls itself. Called by
+`seal.evaluation.benchmark`.
+
+Messages and tool docs go to /chat/completions, and the server renders them with the model's own
+chat template, as the trainer does. With one of our formats `tool_choice` is "none": the docs are
+rendered all the same and the text comes back as the model wrote it, to be parsed by the service, as
+in training. (vLLM renders docs then unless told --exclude-tools-when-tool-choice-none.)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import openai
+
+from seal.evaluation.faults import EndpointFault, EvaluationError
+from seal.wire import Message, ToolDoc
+
+STRUCTURED = "structured"
+"""Tool format of a server that reads calls out of the text itself."""
+RETRIES = 4
+"""How often a request is sent again that got no answer, 429 or 5xx."""
+SMALLEST_BUDGET = 16
+"""Tokens below which no answer is asked for near the end of the context."""
+_ALL_TRIED = (openai.APIConnectionError, openai.InternalServerError, openai.RateLimitError)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the model is shown a task and sampled, from a recipe."""
+
+    tool_format: str
+    """One of seal.formats.FORMATS, or STRUCTURED."""
+    temperature: float
+    max_tokens_per_step: int
+    """Of one answer."""
+    max_response_tokens: int
+    """Of answers and observations together."""
+    max_context_tokens: int
+    """Of the whole dialogue with its prompt."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """What the backbone's chat template is told, e.g. {"enable_thinking": False}."""
+    stop_tokens: tuple[str, ...] = ()
+    """Special tokens that end an answer."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A model that answers at an address."""
+
+    base_url: str
+    """E.g. http://127.0.0.1:8000/v1."""
+    model: str
+    """Name that it is served under."""
+    api_key: str | None
+    is_vllm: bool
+    """vLLM takes parameters that OpenAI's API does not have."""
+    max_model_len: int | None
+    """Context length, where the server tells it."""
+
+
+def client_of(base_url: str, api_key: str | None) -> openai.AsyncOpenAI:
+    """A client that repeats what got no answer; close it after use."""
+    host = urlsplit(base_url).hostname
+    # A proxy set for the outside world must not see a server on this machine.
+    own = host in ("localhost", "127.0.0.1", "::1")
+    return openai.AsyncOpenAI(
+        base_url=base_url,
+        api_key=api_key or "none",
+        max_retries=RETRIES,
+        http_client=openai.DefaultAsyncHttpxClient(
+            trust_env=not own, timeout=openai.Timeout(1800.0, connect=10.0)
+        ),
+    )
+
+
+async def find_endpoint(base_url: str, model: str | None, api_key: str | None) -> Endpoint:
+    """Ask an address for its models.
+
+    Args:
+        base_url: With the version, e.g. http://127.0.0.1:8000/v1.
+        model: Name of the model; None where the endpoint has only one.
+        api_key: Key, where it wants one.
+
+    Raises:
+        EvaluationError: The key is wrong, or the model is not there.
+        EndpointFault: No answer.
+    """
+    async with client_of(base_url, api_key) as client:
+        try:
+            served = {entry.id: entry async for entry in client.models.list()}
+        except openai.OpenAIError as error:
+            raise fault_of(error, base_url) from error
+    names = ", ".join(served) or "none"
+    if model is None and len(served) != 1:
+        raise EvaluationError(f"{base_url} serves {names}; choose one with --served-model NAME")
+    name = model or next(iter(served))
+    if name not in served:
+        raise EvaluationError(f"{base_url} does not serve {name!r}; it serves {names}")
+    extra = served[name].model_extra or {}
+    length = extra.get("max_model_len")
+    return Endpoint(
+        base_url=base_url,
+        model=name,
+        api_key=api_key,
+        is_vllm=served[name].owned_by == "vllm",
+        max_model_len=length if isinstance(length, int) else None,
+    )
+
+
+async def stop_token_ids(endpoint: Endpoint, tokens: Sequence[str]) -> list[int]:
+    """Ids of special tokens, asked of a vLLM server.
+
+    Raises:
+        EvaluationError: One is no single token of the model.
+    """
+    found = []
+    root = endpoint.base_url.rstrip("/").removesuffix("/v1")
+    async with client_of(root, endpoint.api_key) as client:
+        for token in tokens:
+            body = {"model": endpoint.model, "prompt": token, "add_special_tokens": False}
+            try:
+                reply = await client.post("/tokenize", body=body, cast_to=httpx.Response)
+            except openai.OpenAIError as error:
+                raise fault_of(error, root) from error
+            ids = reply.json()["tokens"]
+            if len(ids) != 1:
+                raise EvaluationError(
+                    f"{token!r} (env_service.stop_tokens) is no token of {endpoint.model}; is "
+                    "--backbone another model's?"
+                )
+            found += ids
+    return found
+
+
+@dataclass
+class ChatPolicy:
+    """One dialogue of the model; make a new one for each episode."""
+
+    client: openai.AsyncOpenAI
+    endpoint: Endpoint
+    decoding: Decoding
+    stop_ids: Sequence[int]
+    prompt_tokens: int = 0
+    """Of the first request."""
+    response_tokens: int = 0
+    """Of what followed it, answers and observations, as far as the endpoint has counted."""
+    cut_messages: int = 0
+    """Answers that were cut off."""
+    out_of: str | None = None
+    """The limit that left no room for another answer, None if none has."""
+
+    async def generate(
+        self, messages: Sequence[Message], tools: Sequence[ToolDoc]
+    ) -> str | Message | None:
+        """The next assistant message; None when out of tokens.
+
+        Raises:
+            EndpointFault: The endpoint failed, or did not say how many tokens it used.
+            EvaluationError: It refuses the request, or the prompt itself is too long.
+        """
+        limits = self.decoding
+        context = min(limits.max_context_tokens, self.endpoint.max_model_len or 1 << 60)
+        room = {
+            "response_length": limits.max_response_tokens - self.response_tokens,
+            "max_model_len": context - self.prompt_tokens - self.response_tokens,
+        }
+        tightest = min(room, key=lambda name: room[name])
+        budget = min(room[tightest], limits.max_tokens_per_step)
+        self.out_of = tightest if budget <= 0 else "max_model_len"
+        # Observations since the last answer have not been counted yet: where they leave less room
+        # than that, the endpoint refuses, and is asked for less.
+        while budget >= 1:
+            try:
+                answer = await self._ask(messages, tools, budget)
+                self.out_of = None
+                return answer
+            except openai.BadRequestError as error:
+                if not _is_about_length(error):
+                    raise fault_of(error, self.endpoint.base_url) from error
+                budget = budget // 2 if budget >= 2 * SMALLEST_BUDGET else 0
+            except openai.OpenAIError as error:
+                raise fault_of(error, self.endpoint.base_url) from error
+        if not self.prompt_tokens:
+            raise EvaluationError(
+                f"the prompt of a task does not fit the context of {self.endpoint.model}; serve it "
+                "with a longer one (vLLM: --max-model-len), or leave the task out"
+            )
+        return None
+
+    async def _ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolDoc], budget: int
+    ) -> str | Message:
+        structured = self.decoding.tool_format == STRUCTURED
+        reply = await self.client.chat.completions.create(
+            model=self.endpoint.model,
+            messages=list(messages),  # type: ignore[arg-type]
+            tools=list(tools) or openai.omit,  # type: ignore[arg-type]
+            tool_choice=("auto" if structured else "none") if tools else openai.omit,
+            temperature=self.decoding.temperature,
+            max_tokens=budget,
+            extra_body=self._extras(),
+        )
+        if reply.usage is None or not reply.choices:
+            raise EndpointFault(f"{self.endpoint.base_url} answered without choices or usage")
+        self.prompt_tokens = self.prompt_tokens or reply.usage.prompt_tokens
+        self.response_tokens = reply.usage.total_tokens - self.prompt_tokens
+        self.cut_messages += reply.choices[0].finish_reason == "length"
+        said = reply.choices[0].message
+        if structured and said.tool_calls:
+            calls = [
+                call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls
+            ]
+            return {"role": "assistant", "content": said.content or "", "tool_calls": calls}
+        return said.content or ""
+
+    def _extras(self) -> dict[str, Any]:
+        extras: dict[str, Any] = {}
+        if self.decoding.chat_template_kwargs:
+            extras["chat_template_kwargs"] = dict(self.decoding.chat_template_kwargs)
+        if self.endpoint.is_vllm:
+            # A model's generation_config.json must not change what training samples with.
+            extras |= {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+            extras["stop_token_ids"] = list(self.stop_ids)
+        return extras
+
+
+def fault_of(error: openai.OpenAIError, where: str) -> EvaluationError:
+    """What an error of the endpoint means for the evaluation."""
+    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+        return EvaluationError(
+            f"the endpoint {where} refuses the key; set the environment variable OPENAI_API_KEY"
+        )
+    said = str(error).partition("\n")[0][:300]
+    if isinstance(error, _ALL_TRIED):
+        return EndpointFault(f"the endpoint {where} failed: {type(error).__name__}, {said}")
+    return EvaluationError(f"the endpoint {where} refuses a request: {said}")
+
+
+def _is_about_length(error: openai.BadRequestError) -> bool:
+    """OpenAI has a code for it; other servers say it in their own words."""
+    if error.code == "context_length_exceeded":
+        return True
+    said = str(error).lower()
+    return any(words in said for words in ("context length", "context window", "max_model_len"))

@@ -1,0 +1,84 @@
+"""An OpenAI-compatible endpoint of a test's own making, at a free port of this machine.
+
+A test says what it answers and looks at what it was asked; the client on the other side is the real
+one.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Answer = Callable[[dict[str, Any]], tuple[int, Any]]
+"""Body of a request to /chat/completions -> status and body of the reply."""
+
+
+class ScriptedEndpoint:
+    """What it was asked, and how it answers."""
+
+    def __init__(self, answer: Answer, owner: str) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.answer = answer
+        self.owner = owner
+        self.url = ""
+
+
+@contextlib.contextmanager
+def serving(answer: Answer, owner: str = "somebody") -> Iterator[ScriptedEndpoint]:
+    """Serve until the end of the block."""
+    endpoint = ScriptedEndpoint(answer, owner)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            model = {"id": "m", "object": "model", "created": 0, "owned_by": endpoint.owner}
+            self.reply(200, {"object": "list", "data": [{**model, "max_model_len": 1000}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if self.path == "/tokenize":
+                self.reply(200, {"tokens": [7] if body["prompt"] == "<end>" else [1, 2]})
+                return
+            endpoint.asked.append(body)
+            self.reply(*endpoint.answer(body))
+
+        def reply(self, status: int, body: Any) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    endpoint.url = f"http://127.0.0.1:{server.server_port}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield endpoint
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def said(
+    text: str | None, prompt: int = 50, completion: int = 10, **message: Any
+) -> tuple[int, dict[str, Any]]:
+    """A completion with its usage."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant"}}
+    choice["message"] |= {"content": text, **message}  # type: ignore[operator]
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    usage["total_tokens"] = prompt + completion
+    reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "m"}
+    return 200, {**reply, "choices": [choice], "usage": usage}
+
+
+def too_long() -> tuple[int, dict[str, Any]]:
+    """What vLLM says of a prompt and a budget that do not fit."""
+    message = "This model's maximum context length is 1000 tokens. However, you requested 500"
+    return 400, {"error": {"message": message, "type": "BadRequestError", "code": 400}}
