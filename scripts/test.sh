@@ -23,17 +23,21 @@ part() {
 
 trainer=.venv/bin/python
 service=.venv-bfcl/bin/python
+# A test file at a time on each of two processes.
+spread='-n 2 --dist loadfile'
 
 part 'environments' bash install.sh --dev
 part 'lint' "$trainer" -m ruff check .
 part 'format' "$trainer" -m ruff format --check .
 part 'types, trainer' "$trainer" -m mypy launcher.py seal scripts
 part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service
-part 'tests, trainer' "$trainer" -m pytest -q tests/seal tests/train tests/scripts tests/test_layers.py
+part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/test_layers.py
 part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats \
-    seal/launch seal/train/round.py
-part 'tests, service' "$service" -m pytest -q tests/env_service
+    seal/launch seal/logview seal/train/round.py
+part 'tests, service' "$service" -m pytest -q $spread tests/env_service
 if [ "$fast" = no ]; then
-    part 'tests, service, all 800 tasks' "$service" -m pytest -q -m slow tests/env_service
+    part 'slow tests, trainer' "$trainer" -m pytest -q $spread -m slow tests/seal tests/scripts
+    part 'slow tests, service' "$service" -m pytest -q $spread -m slow tests/env_service
+    part 'pages in a browser' "$trainer" -m pytest -q -rs -m browser tests/browser
     part 'end to end' "$trainer" -m pytest -q -m e2e tests/e2e
 fi

@@ -1,0 +1,168 @@
+"""Random-weight models of real shapes, for `gpu_smoke.py`: they cost what the real ones cost.
+
+In: a size. Out: a Hugging Face folder with weights drawn at random, a tokenizer and a chat
+template, all made here, so no model hub is needed. Such a model knows nothing: it is for measuring
+speed and memory, never scores.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from string import ascii_lowercase
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+
+ROOT = Path(__file__).resolve().parents[1]
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+# Learned from the project's own text and the tool docs; made-up words fill the vocabulary.
+LEARNED = 8192
+CORPUS = (
+    "README.md",
+    "docs/*.md",
+    "seal/**/*.py",
+    "env_service/**/*.py",
+    "scripts/*.py",
+    ".venv-bfcl/lib/python3*/site-packages/bfcl_eval/data/multi_turn_func_doc/*.json",
+)
+
+# Tool docs as JSON, one a line, in the system message. A message renders the same whatever follows
+# it: the agent loop appends to a dialogue and never renders it anew.
+CHAT_TEMPLATE = """\
+{%- set opening = messages[0].content if messages and messages[0].role == 'system' else '' -%}
+{%- if opening or tools -%}
+<|im_start|>system
+{{ opening }}
+{%- for tool in tools or [] -%}
+{{ '\\n' }}{{ tool | tojson }}
+{%- endfor -%}
+<|im_end|>
+{{ '' }}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if not (loop.first and message.role == 'system') -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{{ '' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{{ '' }}
+{%- endif -%}
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What sets the cost of a Qwen2.5 model; values of the published config.json files."""
+
+    hidden: int
+    """Width of the residual stream."""
+    intermediate: int
+    """Width inside the MLP."""
+    layers: int
+    heads: int
+    """Query heads; hidden / heads dimensions each."""
+    kv_heads: int
+    tied: bool
+    """The output head shares the embedding's weight."""
+    vocabulary: int
+    """Rows of the embedding: the tokenizer's entries, padded."""
+
+
+SHAPES = {
+    "0.5b": Shape(896, 4864, 24, 14, 2, True, 151936),
+    "3b": Shape(2048, 11008, 36, 16, 2, True, 151936),
+    "7b": Shape(3584, 18944, 28, 28, 4, False, 152064),
+    # No real model: for trying the script on a machine without a GPU.
+    "tiny": Shape(128, 384, 2, 2, 1, True, 8704),
+}
+
+
+def model_config(size: str) -> Qwen2Config:
+    """The model's configuration; ids of the special tokens are those of `make_tokenizer`."""
+    shape = SHAPES[size]
+    return Qwen2Config(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=32768,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        bos_token_id=SPECIAL.index("<|endoftext|>"),
+        eos_token_id=SPECIAL.index("<|im_end|>"),
+        pad_token_id=SPECIAL.index("<|endoftext|>"),
+    )
+
+
+def parameters(size: str) -> int:
+    """Number of weights, counted on torch's meta device: nothing is allocated."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(model_config(size))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with exactly `vocabulary` entries.
+
+    A model with random weights emits every entry alike, so every one must decode to something. It
+    cuts English and JSON into pieces of about four characters, as the real one does.
+    """
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learner.decoder = decoders.ByteLevel()
+    learner.train_from_iterator(
+        _corpus(),
+        trainers.BpeTrainer(
+            vocab_size=LEARNED,
+            special_tokens=SPECIAL,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    entries: dict[str, int] = learner.get_vocab()
+    words = ("".join(letters) for letters in product(ascii_lowercase, repeat=4))
+    while len(entries) < vocabulary:
+        entries.setdefault(next(words), len(entries))
+    described = json.loads(learner.to_str())
+    described["model"]["vocab"] = entries
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(described)),
+        chat_template=CHAT_TEMPLATE,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build(size: str, out: Path, seed: int = 1) -> None:
+    """Make the model's folder, unless it is there; an interrupted build is begun anew.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written.
+    """
+    if (out / "config.json").is_file():
+        return
+    print(f"making {out} with random weights")
+    unfinished = out.with_name(out.name + ".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    torch.manual_seed(seed)
+    make_tokenizer(SHAPES[size].vocabulary).save_pretrained(unfinished)
+    model = AutoModelForCausalLM.from_config(model_config(size), dtype=torch.bfloat16)
+    model.save_pretrained(unfinished)
+    os.replace(unfinished, out)
+
+
+def _corpus() -> Iterator[str]:
+    for pattern in CORPUS:
+        for path in sorted(ROOT.glob(pattern)):
+            yield from path.read_text("utf-8").splitlines(keepends=True)
