@@ -184,8 +184,9 @@ install_trainer() {
         say ".venv 1/2: verl, vLLM, Ray with CUDA (several GB, minutes)"
         # Without the lock pip was seen to try version after version of wandb and peft, to no end.
         run_pip .venv -r requirements/trainer-cuda.txt -c requirements/trainer-cuda.lock
-        say ".venv 2/2: flash-attn"
-        run_pip .venv --no-build-isolation flash-attn==2.8.3
+        say ".venv 2/2: flash-attn (fetched or built; minutes)"
+        (run_pip .venv --no-build-isolation flash-attn==2.8.3) ||
+            say "without flash-attn recipes need two overrides: docs/running.md"
     fi
     say ".venv: self check (imports verl, vLLM and Ray)"
     (cd / && "$root/.venv/bin/python" -W ignore -c 'import ray, transfer_queue, verl, vllm') \

@@ -121,6 +121,11 @@ def check_known(suites: dict[str, dict[str, Expected]], path: Path) -> None:
         BadInput: It is not.
         BadValidationLog: The file is no JSON lines file.
     """
+    if not path.is_file():
+        raise BadInput(
+            f"--bfcl-jsonl {path} does not exist; .venv/bin/python scripts/prepare_bfcl.py makes "
+            "bfcl_data/multi_turn_processed.jsonl"
+        )
     known = {line.get("id"): line.get("category") for _, line in json_objects(path)}
     for tasks in suites.values():
         for task, expected in tasks.items():

@@ -42,7 +42,7 @@ class Round(Record):
     metrics: dict[str, float]
     rollouts: int
     dropped_groups: float
-    labels: dict[str, dict[str, int]]
+    labels: dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**31)]]]
     """Turns by category and label."""
     interface_shown: Shown
 

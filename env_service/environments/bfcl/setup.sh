@@ -6,5 +6,6 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)"
 
+case " $* " in *" --help "*) exec bash "$root/install.sh" --help ;; esac
 bash "$root/install.sh" --service "$@"
 "$root/.venv-bfcl/bin/python" "$root/scripts/prepare_bfcl.py" --processed-only
