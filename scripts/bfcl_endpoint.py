@@ -5,18 +5,25 @@ Called by seal.evaluation.official_bfcl in .venv-bfcl-official as `bfcl_endpoint
 model is added to bfcl-eval's table of models at run time, the way its guide for contributors adds
 one in the file: under the name SEAL_REGISTRY_NAME, read by bfcl-eval's own handler of OpenAI chat
 completions with function calling. SEAL_SERVED_MODEL is the name that the endpoint serves it under.
+
+A search that SerpAPI fails puts SEAL_SEARCH_FAILED into bfcl-eval's log of the question, by which
+it is known not to be scored: bfcl-eval alone says the same of a wrong key as of an empty result.
 """
 
 import json
 import os
 from collections import Counter
+from typing import Any
 
 import typer
 from bfcl_eval.__main__ import cli
 from bfcl_eval.constants.eval_config import TEST_IDS_TO_GENERATE_PATH
 from bfcl_eval.constants.model_config import MODEL_CONFIG_MAPPING, ModelConfig
+from bfcl_eval.eval_checker.multi_turn_eval.func_source_code.web_search import GoogleSearch
 from bfcl_eval.model_handler.api_inference.openai_completion import OpenAICompletionsHandler
 from bfcl_eval.utils import is_memory_prereq, load_dataset_entry
+
+FAILED = os.environ["SEAL_SEARCH_FAILED"]
 
 MODEL_CONFIG_MAPPING[os.environ["SEAL_REGISTRY_NAME"]] = ModelConfig(
     model_name=os.environ["SEAL_SERVED_MODEL"],
@@ -29,6 +36,32 @@ MODEL_CONFIG_MAPPING[os.environ["SEAL_REGISTRY_NAME"]] = ModelConfig(
     # As for every model behind this handler: names of tools come back without dots.
     underscore_to_dot=True,
 )
+
+
+_get_response = GoogleSearch.get_response
+
+
+class SearchFailed(Exception):
+    """bfcl-eval's tool returns its words to the model."""
+
+
+def get_response(request: GoogleSearch, path: str = "/search") -> Any:
+    """Its own, but what is not the query's doing is raised (serpapi.com/search-errors)."""
+    try:
+        response = _get_response(request, path)
+    except Exception as error:
+        # Not its own words: they hold the address, and the key in it.
+        raise SearchFailed(f"{FAILED}: {type(error).__name__}") from None
+    # 200 may have found nothing; 400 is of a query that is empty or too long.
+    if response.status_code in (200, 400):
+        return response
+    said = response.text[:200]
+    # bfcl-eval waits and asks again where it reads 429, for ever where nothing is left to wait for.
+    status = "" if "run out" in said else f"{response.status_code} "
+    raise SearchFailed(f"{FAILED}: {status}{said}")
+
+
+GoogleSearch.get_response = get_response
 
 
 def plan(categories: str, tasks: int = typer.Option(0)) -> None:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from seal.access_token import TokenError, read_token
 from seal.client import EnvironmentClient, EnvironmentFault
-from seal.launch.recipe import RecipeError, load_recipe
+from seal.launch.recipe import RecipeError, load_recipe, model_length
 
 if TYPE_CHECKING:
     from scripts import backbone_checks as checks
@@ -172,7 +172,7 @@ def report(
     table, too_long = lengths_table(lengths, limit)
     console.print(table)
     longest = max(itertools.chain(*lengths.values()))
-    room = min(int(recipe.data.max_response_length), _model_length(recipe) - longest)
+    room = min(int(recipe.data.max_response_length), model_length(recipe) - longest)
     console.print(f"tokens left for the dialogue behind the longest prompt: {room}")
     if too_long:
         console.print(
@@ -182,11 +182,6 @@ def report(
     if room <= 0:
         console.print("[red]no token is left for an answer:[/red] raise rollout.max_model_len")
     return good and not too_long and room > 0
-
-
-def _model_length(recipe: DictConfig) -> int:
-    lengths = int(recipe.data.max_prompt_length) + int(recipe.data.max_response_length)
-    return int(recipe.actor_rollout_ref.rollout.max_model_len or lengths)
 
 
 def main(argv: Sequence[str]) -> int:

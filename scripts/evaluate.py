@@ -28,8 +28,6 @@ Exit status: 0; 1 with one sentence; 2 where the command line is wrong; 130 afte
 import argparse
 import asyncio
 import contextlib
-import importlib.metadata
-import json
 import os
 import signal
 import subprocess
@@ -38,22 +36,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock
-import pyarrow
-import pyarrow.parquet
-from omegaconf import DictConfig, OmegaConf
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from omegaconf import DictConfig
 
 from seal.access_token import TokenError, read_token
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.evaluation import benchmark, local_model, official_bfcl, official_tau2
-from seal.evaluation.endpoint import STRUCTURED, Decoding, Endpoint, find_endpoint
+from seal.evaluation.endpoint import STRUCTURED, Endpoint, check_calls_tools, find_endpoint
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.programs import console, progress_bar
-from seal.evaluation.settings import fingerprint, keep_settings
-from seal.evaluation.tables import Row, row_of, tables
+from seal.evaluation.settings import (
+    decoding_of,
+    endpoint_settings,
+    folder_settings,
+    keep_settings,
+    locked,
+    v3_settings,
+)
+from seal.evaluation.tables import Row, row_of, show
 from seal.formats import FORMATS
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
@@ -165,6 +164,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         parser.error("what follows -- is for the vLLM that serves a folder; --model is an address")
     if args.served_model and not is_url(args.model or ""):
         parser.error("--served-model is for the address of an endpoint")
+    if args.tool_format == STRUCTURED and args.model and not is_url(args.model):
+        parser.error("--tool-format structured is for an endpoint; a folder's text is ours")
     return args
 
 
@@ -201,36 +202,58 @@ def run(args: argparse.Namespace) -> int:
         official_bfcl.check_can_run(args.suite, categories)
     elif args.suite == TAU2:
         official_tau2.check_can_run(args.user_llm)
-    name = args.model.rstrip("/").rpartition("/")[2]
+    endpoint = None
     if is_url(args.model):
-        name = args.served_model or args.model.partition("//")[2].partition("/")[0].replace(
-            ":", "-"
+        endpoint = asyncio.run(
+            find_endpoint(args.model.rstrip("/"), args.served_model, key_of(args))
         )
+        name = endpoint.model.strip("/")
     else:
         local_model.check_model(Path(args.model))
+        name = Path(args.model).resolve().name
     out = args.out or ROOT / "experiments/evaluation" / name.replace("/", "_")
     folder = out / args.suite
+    suite: dict[str, Any] = {"categories": list(categories)}
+    if args.suite == BFCL_V3:
+        suite = v3_settings(parquet_of(args), args.tasks, decoding_of(recipe, args.tool_format))
+    elif args.suite == TAU2:
+        suite = {"user_llm": args.user_llm, "trials": args.trials}
+    settings = {
+        "suite": args.suite,
+        "tasks": args.tasks,
+        **(
+            endpoint_settings(endpoint)
+            if endpoint
+            else folder_settings(Path(args.model), recipe, parsed_format(args, recipe), args.vllm)
+        ),
+        **suite,
+    }
     with contextlib.ExitStack() as closing:
         out.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(out / f".{args.suite}.lock")
-        try:
-            closing.enter_context(lock.acquire(timeout=0))
-        except filelock.Timeout:
-            raise EvaluationError(
-                f"another evaluation works on {folder}; wait for its end"
-            ) from None
-        keep_settings(folder, settings_of(args, recipe, categories))
+        closing.enter_context(locked(out, args.suite))
+        keep_settings(folder, settings)
         family = Family()
         closing.callback(family.end)
         if args.suite == BFCL_V3:
-            status = run_bfcl_v3(args, recipe, folder, family)
+            status = run_bfcl_v3(args, recipe, endpoint, folder, family)
         else:
-            endpoint = model_endpoint(args, recipe, out / f"{args.suite}-vllm.log", family)
+            endpoint = endpoint or serve(args, recipe, out / f"{args.suite}-vllm.log", family)
             run_official(args, recipe, categories, endpoint, folder, family)
             status = 0
     row = row_of(name, out)
     show([Row(name, row.figures, row.notes)], args.json)
     return status
+
+
+def key_of(args: argparse.Namespace) -> str | None:
+    """The endpoint's key."""
+    name = official_tau2.ENDPOINT_KEY if args.suite == TAU2 else "OPENAI_API_KEY"
+    return os.environ.get(name, "").strip() or None
+
+
+def parsed_format(args: argparse.Namespace, recipe: DictConfig) -> str:
+    """The format that a folder's vLLM parses; of our episodes the service does, as in training."""
+    return "" if args.suite == BFCL_V3 else str(recipe.env_service.tool_format)
 
 
 def official_categories(args: argparse.Namespace) -> tuple[str, ...]:
@@ -239,55 +262,10 @@ def official_categories(args: argparse.Namespace) -> tuple[str, ...]:
     return tuple(args.categories.split(",")) if args.categories else tuple(every)
 
 
-def decoding_of(args: argparse.Namespace, recipe: DictConfig) -> Decoding:
-    """What training's validation decodes with."""
-    kwargs = recipe.data.get("apply_chat_template_kwargs") or {}
-    return Decoding(
-        tool_format=args.tool_format or str(recipe.env_service.tool_format),
-        temperature=float(recipe.actor_rollout_ref.rollout.val_kwargs.temperature),
-        max_tokens_per_step=int(recipe.env_service.max_tokens_per_step),
-        max_response_tokens=int(recipe.data.max_response_length),
-        max_context_tokens=int(recipe.actor_rollout_ref.rollout.max_model_len),
-        chat_template_kwargs=dict(OmegaConf.to_container(OmegaConf.create(kwargs)) or {}),  # type: ignore[arg-type]
-        stop_tokens=tuple(recipe.env_service.stop_tokens or ()),
-    )
-
-
-def settings_of(
-    args: argparse.Namespace, recipe: DictConfig, categories: Sequence[str]
-) -> dict[str, Any]:
-    """Everything that a result depends on."""
-    settings: dict[str, Any] = {"suite": args.suite, "model": args.model, "tasks": args.tasks}
-    if is_url(args.model):
-        settings["served_model"] = args.served_model
-    else:
-        settings["model"] = str(Path(args.model).resolve())
-        settings["model_files"] = fingerprint(Path(args.model))
-        settings["vllm"] = [importlib.metadata.version("vllm"), *args.vllm]
-        settings["chat_template"] = recipe.actor_rollout_ref.model.get("custom_chat_template")
-    if args.suite == BFCL_V3:
-        parquet = parquet_of(args)
-        settings["parquet"] = [parquet.name, fingerprint(parquet)]
-        settings["decoding"] = vars(decoding_of(args, recipe))
-    elif args.suite == TAU2:
-        settings |= {"user_llm": args.user_llm, "trials": args.trials}
-    else:
-        settings["categories"] = list(categories)
-    return settings
-
-
-def model_endpoint(
-    args: argparse.Namespace, recipe: DictConfig, log: Path, family: Family
-) -> Endpoint:
-    """The endpoint that was named, or one that is started for the folder that was."""
-    key_name = official_tau2.ENDPOINT_KEY if args.suite == TAU2 else "OPENAI_API_KEY"
-    if is_url(args.model):
-        key = os.environ.get(key_name, "").strip() or None
-        return asyncio.run(find_endpoint(args.model.rstrip("/"), args.served_model, key))
-    tool_format = args.tool_format or str(recipe.env_service.tool_format)
-    if args.suite == BFCL_V3:
-        tool_format = ""  # as the model writes them: the service parses, as in training
+def serve(args: argparse.Namespace, recipe: DictConfig, log: Path, family: Family) -> Endpoint:
+    """Start a vLLM for the folder that was named."""
     port = local_model.free_port()
+    tool_format = parsed_format(args, recipe)
     command = local_model.serving_command(
         Path(args.model), port, recipe, tool_format, log.parent, args.vllm
     )
@@ -298,26 +276,28 @@ def model_endpoint(
 
 def parquet_of(args: argparse.Namespace) -> Path:
     """The evaluation file."""
-    parquet: Path = args.parquet or ROOT / "data/bfcl_eval_400.parquet"
+    parquet: Path = args.parquet or ROOT / "data" / benchmark.EVALUATION_FILE
     if not parquet.is_file():
         raise EvaluationError(f"--parquet {parquet} is no file; make it: scripts/prepare_bfcl.py")
     return parquet
 
 
-def run_bfcl_v3(args: argparse.Namespace, recipe: DictConfig, folder: Path, family: Family) -> int:
+def run_bfcl_v3(
+    args: argparse.Namespace,
+    recipe: DictConfig,
+    endpoint: Endpoint | None,
+    folder: Path,
+    family: Family,
+) -> int:
     """Our episodes; prints the summary of scripts/stats_validation_bfcl.py."""
     parquet, log = parquet_of(args), folder / benchmark.LOG
     tasks = benchmark.read_tasks(parquet)
     if args.tasks:
         tasks = benchmark.spread(tasks, args.tasks)
-        parquet = chosen_rows(parquet, tasks, folder)
+        parquet = benchmark.chosen_rows(parquet, tasks, folder)
     missing = benchmark.missing_tasks(tasks, log)
     status = 0
     if missing:
-        if args.tool_format == STRUCTURED and not is_url(args.model):
-            raise EvaluationError(
-                "--tool-format structured is for an endpoint; a folder's text is ours"
-            )
         if args.env_url:
             recipe.env_service.env_url = args.env_url
         if args.with_bfcl:
@@ -325,30 +305,12 @@ def run_bfcl_v3(args: argparse.Namespace, recipe: DictConfig, folder: Path, fami
             start_service(recipe, family, folder / "service.log")
         else:
             check_service(recipe)
-        endpoint = model_endpoint(args, recipe, folder / "vllm.log", family)
+        endpoint = endpoint or serve(args, recipe, folder / "vllm.log", family)
         status = asyncio.run(play(args, recipe, endpoint, missing, len(tasks), log))
     if log.exists() and log.stat().st_size:
-        command = [
-            sys.executable,
-            str(SUMMARY),
-            "--val-dir",
-            str(folder),
-            "--parquet",
-            str(parquet),
-        ]
-        subprocess.run(command, check=False)
+        compared = ["--val-dir", str(folder), "--parquet", str(parquet)]
+        subprocess.run([sys.executable, str(SUMMARY), *compared], check=False)
     return status
-
-
-def chosen_rows(parquet: Path, tasks: Sequence[benchmark.EvaluationTask], folder: Path) -> Path:
-    """The rows of some tasks as an evaluation file of their own, beside their log."""
-    wanted = {(task.suite, task.task_id) for task in tasks}
-    rows = pyarrow.parquet.ParquetFile(parquet).read()
-    infos = rows.column("extra_info").to_pylist()
-    kept = pyarrow.array([(info["suite"], info["task_id"]) in wanted for info in infos])
-    path = folder / "tasks.parquet"
-    pyarrow.parquet.write_table(rows.filter(kept), path)
-    return path
 
 
 async def play(
@@ -382,7 +344,7 @@ async def play(
                 missing,
                 client,
                 endpoint,
-                decoding_of(args, recipe),
+                decoding_of(recipe, args.tool_format),
                 log,
                 attempts=int(recipe.env_service.attempts),
                 concurrency=concurrency_of(args, recipe),
@@ -410,6 +372,7 @@ def run_official(
     family: Family,
 ) -> None:
     """bfcl-eval or tau2-bench against the endpoint."""
+    asyncio.run(check_calls_tools(endpoint))
     concurrency = concurrency_of(args, recipe)
     if args.suite == TAU2:
         official_tau2.run(
@@ -423,39 +386,8 @@ def run_official(
         )
     else:
         official_bfcl.run(
-            endpoint,
-            folder,
-            categories,
-            tasks=args.tasks,
-            concurrency=concurrency,
-            family=family,
+            endpoint, folder, categories, tasks=args.tasks, concurrency=concurrency, family=family
         )
-
-
-# ---- tables ------------------------------------------------------------------------------------
-
-
-def show(rows: Sequence[Row], json_file: Path | None) -> None:
-    """Print Table 1 and Table 2, as far as there are figures, and write them as JSON."""
-    printer = Console(width=None if sys.stdout.isatty() else 120)
-    document: dict[str, Any] = {"notes": [note for row in rows for note in row.notes]}
-    for title, columns in tables(rows):
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-        table.add_column("model")
-        for column in columns:
-            table.add_column(column.removeprefix("multi_turn_"), justify="right")
-        for row in rows:
-            cells = [row.figures.get(column) for column in columns]
-            table.add_row(row.name, *("-" if c is None else f"{100 * c:.2f}" for c in cells))
-        printer.print(table)
-        printer.print()
-        document[title.partition(":")[0]] = {
-            row.name: {column: row.figures.get(column) for column in columns} for row in rows
-        }
-    for note in document["notes"]:
-        printer.print(note, markup=False, highlight=False)
-    if json_file:
-        json_file.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

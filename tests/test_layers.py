@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 METHOD = (
+    "seal.checkpoint_folder",
     "seal.wire",
     "seal.formats",
     "seal.coevolution",
@@ -35,6 +36,7 @@ ROOMS = (
     Room(
         (
             "seal/__init__.py",
+            "seal/checkpoint_folder.py",
             "seal/wire.py",
             "seal/loop_log.py",
             "seal/validation_log.py",
@@ -53,7 +55,7 @@ ROOMS = (
         ("seal/launch", "launcher.py"),
         (
             *(*METHOD, *DIALOGUE, "seal.launch"),
-            *("dotenv", "httpx", "hydra", "omegaconf", "psutil", "rich", "yaml"),
+            *("dotenv", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich", "yaml"),
         ),
     ),
     Room(
@@ -67,7 +69,7 @@ ROOMS = (
             *DIALOGUE,
             "seal.evaluation",
             "seal.launch",
-            *("httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
+            *("filelock", "httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
         ),
     ),
     Room(("seal/train",), (*METHOD, *DIALOGUE, "seal.train", *TRAINER_STACK)),

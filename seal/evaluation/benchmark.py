@@ -28,14 +28,17 @@ from seal.evaluation.endpoint import (
     client_of,
     stop_token_ids,
 )
-from seal.evaluation.faults import EndpointFault, EvaluationError
+from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
 from seal.validation_log import read_log
 from seal.wire import CONVERSATION_COMPLETED
 
 LOG = "0.jsonl"
 """The log's name: a validation of no training step."""
+EVALUATION_FILE = "bfcl_eval_400.parquet"
+BENCHMARK = "benchmark"
+"""The suite of an evaluation file's rows that are BFCL's own."""
 MOST_FAILED_TASKS = 5
-"""Tasks that may fail before the evaluation stops to ask for more of the same."""
+"""Tasks that may fail in a row before the evaluation stops to ask for more of the same."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,17 @@ def spread(tasks: Sequence[EvaluationTask], count: int) -> list[EvaluationTask]:
     return [task for task in tasks if task in kept]
 
 
+def chosen_rows(parquet: Path, tasks: Sequence[EvaluationTask], folder: Path) -> Path:
+    """The rows of some tasks as an evaluation file of their own, beside their log."""
+    wanted = {(task.suite, task.task_id) for task in tasks}
+    rows = pyarrow.parquet.ParquetFile(parquet).read()
+    infos = rows.column("extra_info").to_pylist()
+    kept = pyarrow.array([(info["suite"], info["task_id"]) in wanted for info in infos])
+    path = folder / "tasks.parquet"
+    pyarrow.parquet.write_table(rows.filter(kept), path)
+    return path
+
+
 def missing_tasks(tasks: Sequence[EvaluationTask], log: Path) -> list[EvaluationTask]:
     """Tasks that a log does not hold; a last line that was cut off is taken out of it.
 
@@ -96,9 +110,7 @@ def missing_tasks(tasks: Sequence[EvaluationTask], log: Path) -> list[Evaluation
         whole = log.read_bytes().rpartition(b"\n")[0]
         # A line is written with its end; what has none was cut off while writing.
         log.write_bytes(whole + b"\n" if whole else b"")
-    done: Counter[tuple[str, str]] = Counter()
-    if log.exists() and log.stat().st_size:
-        done.update((line.suite, line.task_id) for line in read_log(log))
+    done = _written(log)
     missing = []
     for task in tasks:
         key = (task.suite, task.task_id)
@@ -107,6 +119,13 @@ def missing_tasks(tasks: Sequence[EvaluationTask], log: Path) -> list[Evaluation
         else:
             missing.append(task)
     return missing
+
+
+def _written(log: Path) -> Counter[tuple[str, str]]:
+    """Lines of each task that a log holds, by suite and task id."""
+    if not (log.exists() and log.stat().st_size):
+        return Counter()
+    return Counter((line.suite, line.task_id) for line in read_log(log))
 
 
 @dataclass(frozen=True)
@@ -147,7 +166,8 @@ async def evaluate(
     stop_ids = await stop_token_ids(endpoint, decoding.stop_tokens) if endpoint.is_vllm else []
     waiting = list(reversed(tasks))
     failed: dict[str, str] = {}
-    finished = 0
+    finished = in_a_row = 0
+    rollouts = _written(log)
 
     async def play(task: EvaluationTask) -> dict[str, Any]:
         sampled = decoding
@@ -160,17 +180,23 @@ async def evaluate(
         return line_of(task, await run_episode(environment, wanted, policy.generate), policy)
 
     async def work() -> None:
-        nonlocal finished
-        while waiting and len(failed) < MOST_FAILED_TASKS:
+        nonlocal finished, in_a_row
+        while waiting and in_a_row < MOST_FAILED_TASKS:
             task = waiting.pop()
             try:
                 line: dict[str, Any] = await retrying.copy()(play, task)
             except (EnvironmentFault, EndpointFault) as fault:
                 failed[task.task_id] = str(fault)
+                # Who refuses a dialogue is there, and may take the next one.
+                in_a_row += not isinstance(fault, RefusedDialogue)
                 continue
+            key = (task.suite, task.task_id)
+            # Dialogues whose names differ in the last two numbers alone are read as a group.
+            named = {"uid": f"{task.suite}_{task.task_id}_{rollouts[key]}_0", **line}
             with log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-            finished += 1
+                file.write(json.dumps(named) + "\n")
+            rollouts[key] += 1
+            finished, in_a_row = finished + 1, 0
             on_score(line["score"])
 
     retrying = tenacity.AsyncRetrying(
@@ -191,7 +217,7 @@ async def evaluate(
 
 
 def line_of(task: EvaluationTask, episode: Episode, policy: ChatPolicy) -> dict[str, Any]:
-    """A line of a validation log, with the keys that training writes."""
+    """A line of a validation log, with the keys that training writes, all but the `uid`."""
     opening = next(
         (i for i, message in enumerate(episode.messages) if message["role"] == "assistant"),
         len(episode.messages),

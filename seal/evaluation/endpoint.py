@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 
-from seal.evaluation.faults import EndpointFault, EvaluationError
+from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
 from seal.wire import Message, ToolDoc
 
 STRUCTURED = "structured"
@@ -62,6 +62,8 @@ class Endpoint:
     """vLLM takes parameters that OpenAI's API does not have."""
     max_model_len: int | None
     """Context length, where the server tells it."""
+    root: str | None = None
+    """Folder or hub name of the weights, where the server tells it, as vLLM does."""
 
 
 def client_of(base_url: str, api_key: str | None) -> openai.AsyncOpenAI:
@@ -103,14 +105,48 @@ async def find_endpoint(base_url: str, model: str | None, api_key: str | None) -
     if name not in served:
         raise EvaluationError(f"{base_url} does not serve {name!r}; it serves {names}")
     extra = served[name].model_extra or {}
-    length = extra.get("max_model_len")
+    length, root = extra.get("max_model_len"), extra.get("root")
     return Endpoint(
         base_url=base_url,
         model=name,
         api_key=api_key,
         is_vllm=served[name].owned_by == "vllm",
         max_model_len=length if isinstance(length, int) else None,
+        root=root if isinstance(root, str) else None,
     )
+
+
+async def check_calls_tools(endpoint: Endpoint) -> None:
+    """Offer one tool the way the official programs do, who take a refusal for a wrong answer.
+
+    Raises:
+        EvaluationError: The endpoint refuses.
+        EndpointFault: It failed.
+    """
+    tool: ToolDoc = {
+        "type": "function",
+        "function": {
+            "name": "ls",
+            "description": "List the folder.",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    }
+    async with client_of(endpoint.base_url, endpoint.api_key) as client:
+        try:
+            await client.chat.completions.create(
+                model=endpoint.model,
+                messages=[{"role": "user", "content": "Hello"}],
+                tools=[tool],  # type: ignore[list-item]
+                temperature=0.0,
+            )
+        except openai.BadRequestError as error:
+            raise EvaluationError(
+                f"{fault_of(error, endpoint.base_url)}; the official programs need an endpoint "
+                "that takes tools and returns tool_calls (vLLM: --enable-auto-tool-choice "
+                "--tool-call-parser NAME)"
+            ) from error
+        except openai.OpenAIError as error:
+            raise fault_of(error, endpoint.base_url) from error
 
 
 async def stop_token_ids(endpoint: Endpoint, tokens: Sequence[str]) -> list[int]:
@@ -162,7 +198,8 @@ class ChatPolicy:
 
         Raises:
             EndpointFault: The endpoint failed, or did not say how many tokens it used.
-            EvaluationError: It refuses the request, or the prompt itself is too long.
+            RefusedDialogue: It refuses to go on with a dialogue in which it has answered.
+            EvaluationError: It refuses the first request, or the prompt itself is too long.
         """
         limits = self.decoding
         context = min(limits.max_context_tokens, self.endpoint.max_model_len or 1 << 60)
@@ -181,8 +218,10 @@ class ChatPolicy:
                 self.out_of = None
                 return answer
             except openai.BadRequestError as error:
-                if not _is_about_length(error):
-                    raise fault_of(error, self.endpoint.base_url) from error
+                if not is_about_length(str(error)):
+                    fault = fault_of(error, self.endpoint.base_url)
+                    # It has taken such requests: what it refuses stands in this dialogue alone.
+                    raise (RefusedDialogue(str(fault)) if self.prompt_tokens else fault) from error
                 budget = budget // 2 if budget >= 2 * SMALLEST_BUDGET else 0
             except openai.OpenAIError as error:
                 raise fault_of(error, self.endpoint.base_url) from error
@@ -242,9 +281,7 @@ def fault_of(error: openai.OpenAIError, where: str) -> EvaluationError:
     return EvaluationError(f"the endpoint {where} refuses a request: {said}")
 
 
-def _is_about_length(error: openai.BadRequestError) -> bool:
-    """OpenAI has a code for it; other servers say it in their own words."""
-    if error.code == "context_length_exceeded":
-        return True
-    said = str(error).lower()
-    return any(words in said for words in ("context length", "context window", "max_model_len"))
+def is_about_length(said: str) -> bool:
+    """Whether a status 400 says so; OpenAI has a code for it, other servers their own words."""
+    words = ("context_length_exceeded", "context length", "context window", "max_model_len")
+    return any(some in said.lower() for some in words)

@@ -7,3 +7,7 @@ class EvaluationError(Exception):
 
 class EndpointFault(EvaluationError):
     """The model's endpoint failed or could not be reached."""
+
+
+class RefusedDialogue(EndpointFault):
+    """The endpoint refuses one dialogue, after it had answered in it; others it may take."""

@@ -2,18 +2,20 @@
 
 In: an endpoint that returns `tool_calls`, a folder. Out: bfcl-eval's own score files in the folder,
 read into `CategoryScore`s. The program runs in .venv-bfcl-official, by scripts/bfcl_endpoint.py. A
-question whose endpoint failed is taken out of the results before they are judged, so it is asked
-again, and never scored.
+question whose endpoint or search engine failed is taken out of the results before they are judged,
+so it is asked again, and never scored.
 """
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from seal.evaluation.endpoint import Endpoint
+from seal.evaluation.endpoint import Endpoint, is_about_length
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.programs import watch
 from seal.launch.processes import Family
@@ -29,15 +31,9 @@ REGISTRY_NAME = "evaluated-model"
 """The model's name in bfcl-eval's table and folders; bfcl-eval takes "_" there for "/"."""
 SEARCH_KEY = "SERPAPI_API_KEY"
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
-_ENDPOINT_ERRORS = (
-    "openai.APIConnectionError",
-    "openai.APITimeoutError",
-    "openai.InternalServerError",
-    "openai.RateLimitError",
-    "openai.AuthenticationError",
-    "openai.PermissionDeniedError",
-    "openai.NotFoundError",
-)
+SEARCH_FAILED = "[evaluation] the search engine failed"
+"""What scripts/bfcl_endpoint.py has the tool say then, and so what bfcl-eval's log of it holds."""
+_ENDPOINT_ERROR = re.compile(r"^openai\.(\w+)(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ def run(
         family: Ends the program if we end.
 
     Raises:
-        EvaluationError: The program failed, or the endpoint did.
+        EvaluationError: The program failed, or the endpoint or the search engine did.
     """
     environment, log = environment_of(endpoint, folder), folder / "program.log"
     total = plan(endpoint, folder, categories, tasks)
@@ -126,9 +122,10 @@ def run(
     )
     faults = take_out_faults(folder)
     if faults:
+        name, reason = next(iter(faults.items()))
         raise EvaluationError(
-            f"the endpoint failed {len(faults)} questions ({', '.join(faults[:5])}); nothing is "
-            f"scored, and the same command goes on (log: {log})"
+            f"{len(faults)} questions were failed, {name} by: {reason}; nothing is scored, and the "
+            f"same command asks them again ({', '.join([*faults][:5])}; log: {log})"
         )
     watch(
         family,
@@ -149,6 +146,7 @@ def environment_of(endpoint: Endpoint, folder: Path) -> dict[str, str]:
         "OPENAI_API_KEY": endpoint.api_key or "none",
         "SEAL_REGISTRY_NAME": REGISTRY_NAME,
         "SEAL_SERVED_MODEL": endpoint.model,
+        "SEAL_SEARCH_FAILED": SEARCH_FAILED,
     }
 
 
@@ -190,15 +188,19 @@ def count_results(folder: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in files)
 
 
-def take_out_faults(folder: Path) -> list[str]:
-    """Remove results that are the endpoint's failures; returns their ids.
+def take_out_faults(folder: Path) -> dict[str, str]:
+    """Remove results that are the endpoint's or the search engine's failures.
+
+    Returns what failed each, by id.
 
     A conversation that filled a memory and was lost spoils every question that was asked of it:
     those of its category and scenario are removed, too.
     """
     files = sorted((folder / "result" / REGISTRY_NAME).rglob("*_result.json"))
     lines = {file: _lines(file) for file in files}
-    faults = [line["id"] for found in lines.values() for line in found if _is_fault(line)]
+    faults = {
+        line["id"]: fault for found in lines.values() for line in found if (fault := _fault(line))
+    }
     spoilt = {_memory(name) for name in faults if "_prereq_" in name}
     for file, found in lines.items():
         kept = [
@@ -220,7 +222,7 @@ def take_out_faults(folder: Path) -> list[str]:
     return faults
 
 
-def _lines(file: Path) -> list[dict[str, str]]:
+def _lines(file: Path) -> list[dict[str, Any]]:
     try:
         # In bytes: a text may hold characters that splitlines takes for line ends.
         return [json.loads(line) for line in file.read_bytes().splitlines()]
@@ -228,9 +230,15 @@ def _lines(file: Path) -> list[dict[str, str]]:
         raise EvaluationError(f"{file} is damaged; delete it and run again") from None
 
 
-def _is_fault(line: Mapping[str, str]) -> bool:
-    said = str(line.get("traceback", ""))
-    return any(f"{error}:" in said or f"{error}\n" in said for error in _ENDPOINT_ERRORS)
+def _fault(line: Mapping[str, Any]) -> str | None:
+    """What failed a question that is not the model's doing."""
+    for error in _ENDPOINT_ERROR.finditer(str(line.get("traceback", ""))):
+        # A dialogue that grew too long is the model's own.
+        if not (error[1] == "BadRequestError" and is_about_length(error[2])):
+            return f"the endpoint, {error[0][:300]}"
+    if SEARCH_FAILED in json.dumps(line.get("inference_log", "")):
+        return f"the search engine; is the key in {SEARCH_KEY} valid, and has it searches left?"
+    return None
 
 
 def _memory(entry_id: str) -> tuple[str, str]:

@@ -33,10 +33,10 @@ class DomainScore:
 
     pass_1: float
     """Share of tasks that succeed, the mean over trials: tau2's pass^1."""
-    tasks: int
-    """Tasks with a result."""
+    simulations: int
+    """Simulations with a result."""
     expected: int
-    """Tasks of the run."""
+    """Simulations of the run: its trials of each task."""
 
 
 def check_can_run(user_model: str) -> None:
@@ -109,8 +109,9 @@ def run(
         )
         watch(
             family,
-            # tau2 asks whether to go on with a file that is there: yes.
-            ["bash", "-c", 'echo y | "$0" "$@"', *command],
+            # tau2 asks whether to go on with a file that is there, and again where its settings
+            # differ from what it writes now: yes.
+            ["bash", "-c", 'yes y | "$0" "$@"', *command],
             environment_of(endpoint),
             folder / "program.log",
             what=f"tau2, {domain}",
@@ -182,11 +183,13 @@ def read_scores(folder: Path) -> dict[str, DomainScore]:
                 reward = float(simulation["reward_info"]["reward"])
                 successes.setdefault(simulation["task_id"], []).append(abs(reward - 1) <= 1e-6)
             shares = [sum(trials) / len(trials) for trials in successes.values()]
-            expected = len(document["tasks"])
+            expected = len(document["tasks"]) * int(document["info"]["num_trials"])
         except (ValueError, KeyError, TypeError) as error:
             raise EvaluationError(f"{file} is no result file of tau2 ({error!r})") from None
         if shares:
-            scores[domain] = DomainScore(sum(shares) / len(shares), len(shares), expected)
+            scores[domain] = DomainScore(
+                sum(shares) / len(shares), sum(map(len, successes.values())), expected
+            )
     return scores
 
 

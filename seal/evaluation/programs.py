@@ -5,6 +5,7 @@ Called by the official suites; the bar also by scripts/evaluate.py.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def watch(
     Raises:
         EvaluationError: It failed.
     """
-    program = family.start(command, log, environment, Path.cwd())
+    program = family.start(command, log, {**_past_the_proxy(), **environment}, Path.cwd())
     with progress_bar() as progress:
         bar = progress.add_task(what, total=total)
         while program.poll() is None:
@@ -75,3 +76,10 @@ def watch(
             f"{what}: the program failed (exit code {program.returncode}); what is finished stays, "
             f"and the same command goes on:\n{tail(log)}\n(log: {log})"
         )
+
+
+def _past_the_proxy() -> dict[str, str]:
+    """A proxy set for the outside world must not see a server on this machine."""
+    said = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
+    hosts = ",".join(dict.fromkeys(filter(None, [*said, "127.0.0.1", "localhost"])))
+    return {"no_proxy": hosts, "NO_PROXY": hosts}

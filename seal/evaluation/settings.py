@@ -4,15 +4,93 @@ In: the settings of a start. Out: `settings.json`, or an error that names what i
 start that made the folder. Called by scripts/evaluate.py.
 """
 
+import contextlib
 import hashlib
+import importlib.metadata
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock
+from omegaconf import DictConfig
+
+from seal.evaluation.benchmark import BENCHMARK, read_tasks, spread
+from seal.evaluation.endpoint import Decoding, Endpoint
 from seal.evaluation.faults import EvaluationError
+from seal.evaluation.local_model import serving_options, template_kwargs
+from seal.launch.recipe import model_length
 
 SETTINGS = "settings.json"
+
+
+def decoding_of(recipe: DictConfig, tool_format: str | None) -> Decoding:
+    """What training's validation decodes with, in the recipe's tool format or another."""
+    return Decoding(
+        tool_format=tool_format or str(recipe.env_service.tool_format),
+        temperature=float(recipe.actor_rollout_ref.rollout.val_kwargs.temperature),
+        max_tokens_per_step=int(recipe.env_service.max_tokens_per_step),
+        max_response_tokens=int(recipe.data.max_response_length),
+        max_context_tokens=model_length(recipe),
+        chat_template_kwargs=template_kwargs(recipe),
+        stop_tokens=tuple(recipe.env_service.stop_tokens or ()),
+    )
+
+
+def endpoint_settings(endpoint: Endpoint) -> dict[str, Any]:
+    """What is known of the model at an address, where another may be served tomorrow."""
+    served = {"id": endpoint.model, "root": endpoint.root, "max_model_len": endpoint.max_model_len}
+    return {"model": endpoint.base_url, "served": served}
+
+
+def folder_settings(
+    model: Path, recipe: DictConfig, tool_format: str, more: Sequence[str]
+) -> dict[str, Any]:
+    """What the answers of a folder behind our own vLLM depend on.
+
+    Args:
+        model: The folder.
+        recipe: Resolved recipe.
+        tool_format: As for `serving_options`.
+        more: The user's own arguments for vLLM.
+    """
+    options = [*serving_options(recipe, tool_format), *more]
+    return {
+        "model": str(model.resolve()),
+        "model_files": fingerprint(model),
+        "tool_format": tool_format,
+        "vllm": [importlib.metadata.version("vllm"), *options],
+        "chat_template": recipe.actor_rollout_ref.model.get("custom_chat_template"),
+    }
+
+
+def v3_settings(parquet: Path, count: int | None, decoding: Decoding) -> dict[str, Any]:
+    """What bfcl_v3 depends on, and how many tasks of the benchmark a full log has by category."""
+    tasks = read_tasks(parquet)
+    if count:
+        tasks = spread(tasks, count)
+    return {
+        "parquet": [parquet.name, fingerprint(parquet)],
+        "expected": Counter(task.category for task in tasks if task.suite == BENCHMARK),
+        "decoding": vars(decoding),
+    }
+
+
+@contextlib.contextmanager
+def locked(out: Path, suite: str) -> Iterator[None]:
+    """A suite's folder for one evaluation at a time.
+
+    Raises:
+        EvaluationError: Another one works there.
+    """
+    try:
+        with filelock.FileLock(out / f".{suite}.lock").acquire(timeout=0):
+            yield
+    except filelock.Timeout:
+        raise EvaluationError(
+            f"another evaluation works on {out / suite}; wait for its end"
+        ) from None
 
 
 def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:

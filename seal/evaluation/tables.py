@@ -7,13 +7,20 @@ is made of has been evaluated; the rest is named in notes.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from seal.evaluation import official_bfcl, official_tau2
-from seal.evaluation.benchmark import LOG
+from seal.evaluation.benchmark import BENCHMARK, EVALUATION_FILE, LOG
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.settings import SETTINGS
 from seal.validation_log import read_log
@@ -29,8 +36,8 @@ TABLE_1 = (
 WEB, MEMORY, BFCL_V4, TAU2 = "web search", "memory", "BFCL V4 average", "tau2 average"
 TABLE_2 = (WEB, MEMORY, BFCL_V4, *official_tau2.DOMAINS, TAU2)
 
-_Reader = Callable[[Path], tuple[dict[str, float], list[str]]]
-"""Figures and notes of a suite's folder."""
+_Reader = Callable[[Path, Mapping[str, Any]], tuple[dict[str, float], list[str]]]
+"""Figures and notes of a suite's folder and its settings."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ def row_of(name: str, folder: Path) -> Row:
     notes: list[str] = []
     for suite in suites:
         wanted = json.loads((suite / SETTINGS).read_text("utf-8"))
-        found, remarks = _SUITES[wanted["suite"]](suite)
+        found, remarks = _SUITES[wanted["suite"]](suite, wanted)
         figures |= found
         notes += [f"{name}, {suite.name}: {remark}" for remark in remarks]
         if wanted.get("tasks"):
@@ -73,18 +80,32 @@ def row_of(name: str, folder: Path) -> Row:
     return Row(name, figures, tuple(notes))
 
 
-def _bfcl_v3(folder: Path) -> tuple[dict[str, float], list[str]]:
-    rollouts = [line for line in read_log(folder / LOG) if line.suite == "benchmark"]
+def _bfcl_v3(folder: Path, wanted: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
+    log = folder / LOG
+    if not log.exists() or not log.stat().st_size:
+        return {}, ["not evaluated"]
+    rollouts = [line for line in read_log(log) if line.suite == BENCHMARK]
     found = rates(task_results(rollouts)) if rollouts else {}
-    figures = {name: rate.rate for name, rate in found.items()}
-    lacking = [name for name in TABLE_1[:-1] if name not in figures]
-    if lacking:
-        figures.pop(AVERAGE, None)
-    return figures, [f"no task of {name}" for name in lacking]
+    done = Counter(line.category for line in rollouts)
+    expected: Mapping[str, int] = wanted.get("expected", {})
+    notes = []
+    for name in TABLE_1[:-1]:
+        if name not in expected:
+            notes.append(f"no task of {name}")
+        elif done[name] != expected[name]:
+            notes.append(f"{name}: {done[name]} of {expected[name]} tasks")
+        else:
+            continue
+        found.pop(name, None)
+        found.pop(AVERAGE, None)
+    parquet = wanted.get("parquet", [EVALUATION_FILE])[0]
+    if parquet != EVALUATION_FILE:
+        notes.append(f"tasks of {parquet}, {sum(expected.values())} of the benchmark")
+    return {name: rate.rate for name, rate in found.items()}, notes
 
 
 def _bfcl_v4(suite: str, column: str) -> _Reader:
-    def read(folder: Path) -> tuple[dict[str, float], list[str]]:
+    def read(folder: Path, _: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
         scores = official_bfcl.read_scores(folder)
         lacking = [name for name in official_bfcl.CATEGORIES[suite] if name not in scores]
         if lacking:
@@ -95,11 +116,11 @@ def _bfcl_v4(suite: str, column: str) -> _Reader:
     return read
 
 
-def _tau2(folder: Path) -> tuple[dict[str, float], list[str]]:
+def _tau2(folder: Path, _: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
     scores = official_tau2.read_scores(folder)
-    whole = {name: score for name, score in scores.items() if score.tasks == score.expected}
+    whole = {name: score for name, score in scores.items() if score.simulations == score.expected}
     notes = [
-        f"{name}: {scores[name].tasks} of {scores[name].expected} tasks"
+        f"{name}: {scores[name].simulations} of {scores[name].expected} simulations"
         if name in scores
         else f"{name}: not evaluated"
         for name in official_tau2.DOMAINS
@@ -124,3 +145,26 @@ def tables(rows: Sequence[Row]) -> Iterator[tuple[str, tuple[str, ...]]]:
     ):
         if any(column in row.figures for row in rows for column in columns):
             yield title, columns
+
+
+def show(rows: Sequence[Row], json_file: Path | None) -> None:
+    """Print Table 1 and Table 2, as far as there are figures, and write them as JSON."""
+    printer = Console(width=None if sys.stdout.isatty() else 120)
+    document: dict[str, Any] = {"notes": [note for row in rows for note in row.notes]}
+    for title, columns in tables(rows):
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+        table.add_column("model")
+        for column in columns:
+            table.add_column(column.removeprefix("multi_turn_"), justify="right")
+        for row in rows:
+            cells = [row.figures.get(column) for column in columns]
+            table.add_row(row.name, *("-" if c is None else f"{100 * c:.2f}" for c in cells))
+        printer.print(table)
+        printer.print()
+        document[title.partition(":")[0]] = {
+            row.name: {column: row.figures.get(column) for column in columns} for row in rows
+        }
+    for note in document["notes"]:
+        printer.print(note, markup=False, highlight=False)
+    if json_file:
+        json_file.write_text(json.dumps(document, indent=1) + "\n", "utf-8")

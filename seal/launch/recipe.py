@@ -67,6 +67,12 @@ def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
     return recipe
 
 
+def model_length(recipe: DictConfig) -> int:
+    """Tokens of the longest dialogue: what is served, or else the longest prompt and response."""
+    lengths = int(recipe.data.max_prompt_length) + int(recipe.data.max_response_length)
+    return int(recipe.actor_rollout_ref.rollout.max_model_len or lengths)
+
+
 def _composed(folder: Path, name: str, overrides: Sequence[str]) -> DictConfig:
     searchpath = ", ".join(f"'file://{place}'" for place in (_verl_configuration(), EXP))
     with initialize_config_dir(str(folder), version_base=None):

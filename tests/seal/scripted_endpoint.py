@@ -22,6 +22,9 @@ class ScriptedEndpoint:
         self.asked: list[dict[str, Any]] = []
         self.answer = answer
         self.owner = owner
+        self.model = "m"
+        self.pages: list[tuple[int, Any]] = []
+        """Replies to GET before the list of models comes again."""
         self.url = ""
 
 
@@ -32,8 +35,12 @@ def serving(answer: Answer, owner: str = "somebody") -> Iterator[ScriptedEndpoin
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            model = {"id": "m", "object": "model", "created": 0, "owned_by": endpoint.owner}
-            self.reply(200, {"object": "list", "data": [{**model, "max_model_len": 1000}]})
+            if endpoint.pages:
+                self.reply(*endpoint.pages.pop(0))
+                return
+            model = {"id": endpoint.model, "object": "model", "created": 0}
+            model |= {"owned_by": endpoint.owner, "root": "weights", "max_model_len": 1000}
+            self.reply(200, {"object": "list", "data": [model]})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -24,6 +24,8 @@ from seal.evaluation.benchmark import (
 )
 from seal.evaluation.endpoint import Decoding, find_endpoint
 from seal.evaluation.faults import EvaluationError
+from seal.logview.records import Dialogue, parsed
+from seal.logview.runs import group_of
 from seal.validation_log import BadValidationLog, read_log
 from seal.wire import CONVERSATION_COMPLETED
 
@@ -114,6 +116,7 @@ def test_a_line_a_task_as_training_writes_them(tmp_path: Path) -> None:
     replies = iter([said("Light!", 50, 10), said("Done.", 65, 5)])
     assert play([task(1)], log, Environment(), lambda _: next(replies)) == Outcome(1, {})
     assert json.loads(log.read_text()) == {
+        "uid": "benchmark_base_1_0_0",
         "step": 0,
         "suite": "benchmark",
         "task_id": "base_1",
@@ -152,6 +155,36 @@ def test_several_rollouts_of_a_task_are_counted(tmp_path: Path) -> None:
     log, tasks = tmp_path / "0.jsonl", [task(1)] * 3 + [task(1, suite="fixed")]
     play(tasks[:2], log, Environment())
     assert missing_tasks(tasks, log) == [task(1), task(1, suite="fixed")]
+
+
+def test_every_line_has_a_name_of_its_own(tmp_path: Path) -> None:
+    log, tasks = tmp_path / "0.jsonl", [task(1)] * 3
+    play(tasks[:2], log, Environment())
+    play(missing_tasks(tasks, log), log, Environment())
+    names = [parsed(Dialogue, json.loads(line)).uid for line in log.read_text().splitlines()]
+    assert names == [f"benchmark_base_1_{number}_0" for number in range(3)]
+    # The log viewer takes rollouts of a task for a group.
+    assert {group_of(name) for name in names} == {"benchmark_base_1"}
+
+
+def test_dialogues_that_are_refused_do_not_keep_others_from_being_played(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        if len(body["messages"]) > 1:
+            return 400, {"error": {"message": "cannot render this"}}
+        return said("Light!")
+
+    tasks = [task(number) for number in range(MOST_FAILED_TASKS + 4)]
+    outcome = play(tasks, tmp_path / "0.jsonl", Environment(), answer)
+    assert outcome.finished == 0
+    assert sorted(outcome.failed) == [one.task_id for one in tasks]
+    assert "cannot render this" in outcome.failed["base_0"]
+
+
+def test_faults_here_and_there_do_not_end_an_evaluation(tmp_path: Path) -> None:
+    broken = {f"base_{number}" for number in range(0, 4 * MOST_FAILED_TASKS, 2)}
+    tasks = [task(number) for number in range(4 * MOST_FAILED_TASKS)]
+    outcome = play(tasks, tmp_path / "0.jsonl", Environment(broken))
+    assert (outcome.finished, set(outcome.failed)) == (len(broken), broken)
 
 
 def test_a_damaged_log_is_an_error(tmp_path: Path) -> None:

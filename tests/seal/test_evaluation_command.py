@@ -1,5 +1,6 @@
 """scripts/evaluate.py: what it refuses, and that a sentence says why."""
 
+import json
 from pathlib import Path
 
 import evaluate as command
@@ -7,6 +8,8 @@ import pytest
 from scripted_endpoint import said, serving
 
 from seal.evaluation.settings import keep_settings
+from seal.evaluation.tables import TABLE_1
+from seal.launch.recipe import load_recipe
 
 ENDPOINT = ("--model", "http://127.0.0.1:9/v1")
 
@@ -62,9 +65,60 @@ def test_another_model_in_the_same_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_settings(tmp_path / "bfcl_v3", {"suite": "bfcl_v3", "model": "another"})
-    status, text = evaluate(capsys, *ENDPOINT, "--suite", "bfcl_v3", "--out", tmp_path)
+    with serving(lambda _: said("Done.")) as served:
+        arguments = ("--model", served.url, "--suite", "bfcl_v3", "--out", tmp_path)
+        status, text = evaluate(capsys, *arguments)
     assert status == 1
-    assert "model: 'another' there, 'http://127.0.0.1:9/v1' now" in text
+    assert f"model: 'another' there, '{served.url}' now" in text
+
+
+def test_another_model_at_the_same_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(lambda _: said("Done."), "vllm") as served:
+        arguments = ("--model", served.url, "--suite", "bfcl_v3", "--out", tmp_path)
+        evaluate(capsys, *arguments, "--env-url", "http://127.0.0.1:9")
+        served.model = "n"
+        status, text = evaluate(capsys, *arguments, "--env-url", "http://127.0.0.1:9")
+    kept = json.loads((tmp_path / "bfcl_v3/settings.json").read_text())
+    assert kept["served"] == {"id": "m", "root": "weights", "max_model_len": 1000}
+    assert status == 1
+    assert "is the evaluation of something else (served: {'id': 'm'" in text
+
+
+def test_a_folder_is_named_after_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, tasks = command.ROOT / "exp/SEAL.yaml", command.ROOT / "data/bfcl_eval_400.parquet"
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    with serving(lambda _: said("Done.")) as served:
+        served.model = "/models/seal"
+        arguments = ("--model", served.url, "--suite", "bfcl_v3", "--env-url", "http://127.0.0.1:9")
+        evaluate(capsys, *arguments, "--conf", recipe, "--parquet", tasks)
+    kept = tmp_path / "experiments/evaluation/models_seal/bfcl_v3/settings.json"
+    settings = json.loads(kept.read_text())
+    assert settings["parquet"][0] == "bfcl_eval_400.parquet"
+    assert settings["expected"] == dict.fromkeys(TABLE_1[:-1], 100)
+
+
+def test_a_context_that_the_recipe_leaves_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(lambda _: said("Done.")) as served:
+        _, text = evaluate(
+            capsys,
+            *("--model", served.url, "--suite", "bfcl_v3", "--out", tmp_path),
+            *("--override", "actor_rollout_ref.rollout.max_model_len=null"),
+            *("--env-url", "http://127.0.0.1:9"),
+        )
+    assert "no answer from the environment service" in text
+    settings = json.loads((tmp_path / "bfcl_v3/settings.json").read_text())
+    recipe = load_recipe(command.ROOT / "exp/SEAL.yaml", []).data
+    lengths = recipe.max_prompt_length + recipe.max_response_length
+    assert settings["decoding"]["max_context_tokens"] == lengths
+    # The start failed, and its folder is no reason for tables to.
+    assert command.main(["--table", f"SEAL={tmp_path}"]) == 0
+    assert "SEAL, bfcl_v3: not evaluated" in capsys.readouterr().out
 
 
 def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +126,7 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         ["--suite", "bfcl_v3"],
         [*ENDPOINT, "--suite", "bfcl_v3", "--", "--dtype", "float32"],
         [*ENDPOINT, "--suite", "bfcl_v3", "--tasks", "0"],
+        ["--model", "folder", "--suite", "tau2", "--tool-format", "structured"],
     ):
         with pytest.raises(SystemExit) as ended:
             command.main(wrong)

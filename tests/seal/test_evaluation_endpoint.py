@@ -14,12 +14,14 @@ from seal.evaluation.endpoint import (
     ChatPolicy,
     Decoding,
     Endpoint,
+    check_calls_tools,
     client_of,
     find_endpoint,
     stop_token_ids,
 )
-from seal.evaluation.faults import EndpointFault, EvaluationError
+from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
 from seal.evaluation.local_model import serving_command
+from seal.evaluation.settings import folder_settings
 from seal.launch.recipe import load_recipe
 from seal.wire import Message, ToolDoc
 
@@ -125,6 +127,25 @@ def test_what_the_endpoint_does_wrong_is_a_fault() -> None:
     assert not isinstance(caught.value, EndpointFault)
 
 
+def test_a_refusal_within_a_dialogue_is_of_that_dialogue() -> None:
+    replies = iter([said("a"), (400, {"error": {"message": "no such role"}})])
+    with pytest.raises(RefusedDialogue, match="no such role"):
+        ask(lambda _: next(replies), times=2)
+
+
+def test_an_endpoint_that_takes_no_tools_is_told_apart() -> None:
+    def check(answer: Answer) -> list[dict[str, Any]]:
+        with serving(answer) as served:
+            asyncio.run(check_calls_tools(asyncio.run(find_endpoint(served.url, None, None))))
+        return served.asked
+
+    [asked] = check(lambda _: said("Hello."))
+    assert len(asked["tools"]) == 1 and "tool_choice" not in asked
+    refused = {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}}
+    with pytest.raises(EvaluationError, match="needs? an endpoint that takes tools"):
+        check(lambda _: (400, refused))
+
+
 def test_the_model_is_the_only_one_or_is_named() -> None:
     with serving(lambda _: said("")) as served:
         found = asyncio.run(find_endpoint(served.url, None, None))
@@ -148,11 +169,43 @@ def test_a_folder_is_served_as_its_recipe_rolls_out(tmp_path: Path) -> None:
     command = serving_command(Path("m"), 9, recipe, "pythonic", tmp_path, ["--seed", "5"])
     options = dict(zip(command, command[1:], strict=False))
     assert command[1:3] == ["serve", "m"] and command[-2:] == ["--seed", "5"]
-    assert options["--max-model-len"] == "16384"
+    assert "--max-model-len" not in options
     assert options["--dtype"] == "bfloat16"
     assert options["--tool-call-parser"] == "pythonic"
     template = Path(options["--chat-template"]).read_text()
     assert template == recipe.actor_rollout_ref.model.custom_chat_template
+    assert options["--generation-config"] == "vllm"
     # Our own episodes want the text as it is.
     plain = serving_command(Path("m"), 9, recipe, "", tmp_path, [])
     assert not {"--tool-call-parser", "--enable-auto-tool-choice"} & set(plain)
+    assert plain[plain.index("--max-model-len") + 1] == "16384"
+
+
+def test_the_templates_settings_are_the_servers_too(tmp_path: Path) -> None:
+    recipe = load_recipe(
+        ROOT / "exp/SEAL.yaml", ["+data.apply_chat_template_kwargs.enable_thinking=false"]
+    )
+    command = serving_command(Path("m"), 9, recipe, "hermes", tmp_path, [])
+    options = dict(zip(command, command[1:], strict=False))
+    assert options["--default-chat-template-kwargs"] == '{"enable_thinking": false}'
+
+
+def test_settings_hold_what_changes_a_folders_answers(tmp_path: Path) -> None:
+    loaded = load_recipe(ROOT / "exp/SEAL.yaml", [])
+
+    def settings(tool_format: str, **changes: Any) -> dict[str, Any]:
+        recipe = loaded.copy()
+        recipe.actor_rollout_ref.rollout = {**recipe.actor_rollout_ref.rollout, **changes}
+        return folder_settings(tmp_path, recipe, tool_format, ["--quantization", "fp8"])
+
+    plain = settings("hermes")
+    assert settings("hermes") == plain  # no port in it
+    assert plain["vllm"][-2:] == ["--quantization", "fp8"]
+    for other in (
+        settings("pythonic"),
+        settings("hermes", dtype="float16"),
+        settings("hermes", tensor_model_parallel_size=2),
+        settings("hermes", seed=7),
+    ):
+        assert other["vllm"] != plain["vllm"]
+    assert settings("", max_model_len=9000)["vllm"] != settings("")["vllm"]

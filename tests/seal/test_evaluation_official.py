@@ -6,7 +6,10 @@ in a run of two tasks with a tiny model on both sides (of its messages only the 
 
 import csv
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from statistics import fmean
 
@@ -21,15 +24,21 @@ from official_recording import (
     judge,
     write_answers,
 )
+from scripted_endpoint import serving
 
 from seal.evaluation import official_bfcl, official_tau2
+from seal.evaluation.benchmark import EVALUATION_FILE
 from seal.evaluation.faults import EvaluationError
+from seal.evaluation.programs import watch
 from seal.evaluation.settings import SETTINGS, keep_settings
 from seal.evaluation.tables import BFCL_V4, MEMORY, TABLE_1, TAU2, WEB, row_of, tables
+from seal.launch.processes import Family
 from seal.validation_statistics import AVERAGE
 
 CONNECTION_LOST = "Traceback\n  ...\nopenai.APIConnectionError: Connection error.\n"
 TOO_LONG = "Traceback\n  ...\nopenai.BadRequestError: Error code: 400 - context length\n"
+REFUSED = "Traceback\n  ...\nopenai.BadRequestError: Error code: 400 - no auto tool choice\n"
+UNREAD = "Traceback\n  ...\njson.decoder.JSONDecodeError: Expecting value: line 1 column 1\n"
 
 
 def scores_as_asked(folder: Path) -> None:
@@ -62,7 +71,9 @@ def evaluated(folder: Path) -> Path:
         for path in (folder / suite).rglob("*_score.json"):
             if not any(f"BFCL_v4_{name}_score.json" == path.name for name in CATEGORIES[suite]):
                 path.unlink()
-    keep_settings(folder / "bfcl_v3", {"suite": "bfcl_v3", "tasks": None})
+    expected = dict.fromkeys(TABLE_1[:-1], 4)
+    settings = {"suite": "bfcl_v3", "tasks": None, "parquet": [EVALUATION_FILE, "1"]}
+    keep_settings(folder / "bfcl_v3", {**settings, "expected": expected})
     lines = [
         {"step": 0, "suite": "benchmark", "task_id": f"{category}_{n}", "category": category}
         | {"score": float(n <= place)}
@@ -92,13 +103,32 @@ def test_the_papers_tables(tmp_path: Path) -> None:
     # Without a category there is no average.
     (folder / "bfcl_v4_memory/score").rename(folder / "elsewhere")
     log = folder / "bfcl_v3/0.jsonl"
-    log.write_text("".join(log.read_text().splitlines(keepends=True)[:12]))
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:13]))
     row = row_of("SEAL", folder)
-    assert not {MEMORY, BFCL_V4, AVERAGE} & row.figures.keys()
+    assert not {MEMORY, BFCL_V4, AVERAGE, TABLE_1[3]} & row.figures.keys()
+    assert row.figures[TABLE_1[2]] == 0.75
     assert row.notes == (
-        "SEAL, bfcl_v3: no task of multi_turn_long_context",
+        "SEAL, bfcl_v3: multi_turn_long_context: 1 of 4 tasks",
         "SEAL, bfcl_v4_memory: not evaluated: memory_kv, memory_vector, memory_rec_sum",
     )
+
+
+@pytest.mark.parametrize("written", [None, ""])
+def test_without_a_log_there_is_no_figure(tmp_path: Path, written: str | None) -> None:
+    log = evaluated(tmp_path) / "bfcl_v3/0.jsonl"
+    log.unlink()
+    if written is not None:
+        log.write_text(written)
+    row = row_of("SEAL", tmp_path)
+    assert not set(TABLE_1) & row.figures.keys()
+    assert row.notes == ("SEAL, bfcl_v3: not evaluated",)
+
+
+def test_tasks_of_another_file_are_named(tmp_path: Path) -> None:
+    settings = evaluated(tmp_path) / "bfcl_v3" / SETTINGS
+    settings.write_text(settings.read_text().replace(EVALUATION_FILE, "quickstart_eval.parquet"))
+    [note] = row_of("SEAL", tmp_path).notes
+    assert note == "SEAL, bfcl_v3: tasks of quickstart_eval.parquet, 16 of the benchmark"
 
 
 def test_a_folder_without_an_evaluation_is_an_error(tmp_path: Path) -> None:
@@ -162,8 +192,104 @@ def test_questions_that_the_endpoint_failed_are_asked_again(tmp_path: Path) -> N
     assert ids(prereq) == ["memory_kv_prereq_2-student-0"]
     assert ids(asked) == ["memory_kv_1-student-1", "memory_kv_3-student-3"]
     assert kept.exists() and not lost.exists()
-    assert official_bfcl.take_out_faults(tmp_path) == []
+    assert official_bfcl.take_out_faults(tmp_path) == {}
     assert official_bfcl.count_results(tmp_path) == 3
+
+
+def test_only_what_is_the_models_doing_is_judged(tmp_path: Path) -> None:
+    file = tmp_path / "result" / REGISTRY_NAME / "agentic/BFCL_v4_web_search_base_result.json"
+    file.parent.mkdir(parents=True)
+
+    def searched(said: str) -> dict[str, object]:
+        tool = {"role": "tool", "content": json.dumps({"error": said})}
+        return {"inference_log": [{"step_0": [tool]}]}
+
+    entries: dict[str, dict[str, object]] = {
+        "web_search_base_0": {"traceback": TOO_LONG},
+        "web_search_base_1": {"traceback": REFUSED},
+        "web_search_base_2": {"traceback": UNREAD},
+        "web_search_base_3": searched("Failed to retrieve the search results from server."),
+        "web_search_base_4": searched(f"{official_bfcl.SEARCH_FAILED}: Invalid API key"),
+        "web_search_base_5": {"traceback": "x\nopenai.UnprocessableEntityError: Error code: 422"},
+    }
+    file.write_text("".join(json.dumps({"id": n, **e}) + "\n" for n, e in entries.items()))
+    faults = official_bfcl.take_out_faults(tmp_path)
+    assert ids(file) == [f"web_search_base_{n}" for n in (0, 2, 3)]
+    assert "no auto tool choice" in faults["web_search_base_1"]
+    assert "SERPAPI_API_KEY" in faults["web_search_base_4"]
+
+
+SEARCHES: tuple[tuple[list[tuple[int, object]], bool], ...] = (
+    ([(200, {"error": "DuckDuckGo hasn't returned any results for this query."})], False),
+    ([(400, {"error": "Missing query `q` parameter."})], False),
+    ([(401, {"error": "Invalid API key."})], True),
+    ([(429, {"error": "Your account has run out of searches."})], True),
+    ([(429, {"error": "Too many."}), (200, {"organic_results": []})], False),
+    ([(503, {"error": "We couldn't get valid results for this search."})], True),
+)
+"""What SerpAPI answers to one search after another, and whether it is its failure."""
+SEARCH = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import bfcl_endpoint
+from bfcl_eval.eval_checker.multi_turn_eval.func_source_code import web_search
+web_search.time.sleep = lambda _: None
+for at in [sys.argv[2]] * int(sys.argv[3]) + ["http://127.0.0.1:9"]:
+    web_search.GoogleSearch.BACKEND = at
+    print("found", web_search.WebSearchAPI().search_engine_query("snow"))
+"""
+
+
+@pytest.mark.slow
+def test_the_real_programs_search_tells_a_failure_from_an_empty_result(tmp_path: Path) -> None:
+    if not PYTHON.exists():
+        pytest.skip("no official environment; make it: bash scripts/setup_official.sh bfcl")
+    with serving(lambda _: (200, {})) as served:
+        served.pages = [reply for replies, _ in SEARCHES for reply in replies]
+        endpoint = official_bfcl.Endpoint(served.url, "m", None, False, None)
+        environment = {**os.environ, **official_bfcl.environment_of(endpoint, tmp_path)}
+        environment |= {"SERPAPI_API_KEY": "secret", "NO_PROXY": "127.0.0.1"}
+        arguments = [str(official_bfcl.PROGRAM.parent), served.url, str(len(SEARCHES))]
+        done = subprocess.run(
+            [str(PYTHON), "-c", SEARCH, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+    found = [line for line in done.stdout.splitlines() if line.startswith("found")]
+    # The last one is of nobody there.
+    failed = [*(is_failure for _, is_failure in SEARCHES), True]
+    assert [official_bfcl.SEARCH_FAILED in line for line in found] == failed, found
+    assert "secret" not in done.stdout
+
+
+def test_a_server_on_this_machine_is_not_asked_for_through_a_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "example.org")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    code = "import os; print(os.environ['no_proxy'], os.environ['NO_PROXY'])"
+    family, log = Family(), tmp_path / "log"
+    watch(family, [sys.executable, "-c", code], {}, log, what="it", count=lambda: 0, total=None)
+    family.end()
+    assert log.read_text().split() == ["example.org,127.0.0.1,localhost"] * 2
+
+
+def test_all_that_tau2_asks_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/tau2"
+    program.parent.mkdir()
+    # It asks whether to go on with a file, and once more if its settings have changed.
+    program.write_text('#!/bin/bash\nread -r a && read -r b && [ "$a$b" = yy ]\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(official_tau2, "ENVIRONMENT", tmp_path)
+    endpoint = official_tau2.Endpoint("http://a/v1", "m", None, False, None)
+    family = Family()
+    official_tau2.run(
+        endpoint, tmp_path, user_model="u", trials=1, tasks=1, concurrency=1, family=family
+    )
+    family.end()
 
 
 def test_keys_never_reach_a_command_line_or_a_result() -> None:
@@ -189,7 +315,7 @@ def test_a_missing_key_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_results_that_tau2_wrote_are_read() -> None:
     scores = official_tau2.read_scores(RECORDED / "tau2")
-    assert {name: (score.tasks, score.expected) for name, score in scores.items()} == {
+    assert {name: (score.simulations, score.expected) for name, score in scores.items()} == {
         "retail": (2, 2)
     }
     document = json.loads((RECORDED / "tau2/retail.json").read_text())
@@ -205,8 +331,22 @@ def test_pass_1_is_the_mean_over_tasks_and_trials(tmp_path: Path) -> None:
         for reward in rewards:
             trials.append({**task, "reward_info": {**task["reward_info"], "reward": reward}})
     document["simulations"] = trials
+    document["info"]["num_trials"] = 2
     (tmp_path / "telecom.json").write_text(json.dumps(document))
-    assert official_tau2.read_scores(tmp_path)["telecom"].pass_1 == 0.75
+    assert official_tau2.read_scores(tmp_path)["telecom"] == official_tau2.DomainScore(0.75, 4, 4)
     (tmp_path / "retail.json").write_text("{}")
     with pytest.raises(EvaluationError, match="no result file of tau2"):
         official_tau2.read_scores(tmp_path)
+
+
+def test_a_domain_whose_trials_are_not_all_done_has_no_figure(tmp_path: Path) -> None:
+    folder = tmp_path / "tau2"
+    keep_settings(folder, {"suite": "tau2", "tasks": None})
+    document = json.loads((RECORDED / "tau2/retail.json").read_text())
+    (folder / "retail.json").write_text(json.dumps(document))
+    assert "retail" in row_of("SEAL", tmp_path).figures
+    document["info"]["num_trials"] = 4  # a result of each task, of the first trial
+    (folder / "retail.json").write_text(json.dumps(document))
+    row = row_of("SEAL", tmp_path)
+    assert "retail" not in row.figures
+    assert "SEAL, tau2: retail: 2 of 8 simulations" in row.notes
