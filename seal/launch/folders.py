@@ -7,16 +7,26 @@ In: the resolved recipe. Out: paths below the project's folder. A run named NAME
 import errno
 import fcntl
 import json
-import os
+import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+import psutil
+from omegaconf import DictConfig, OmegaConf
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUTPUTS = ("experiments", "experiments/tech_synthetic", "launcher_record")
+_SHARED = ("tech_synthetic", "tiny_policy")
+"""Folders in experiments/ that belong to no run: validation logs of all, the quickstart's model."""
+_FOLDER_KEYS = (
+    "trainer.default_local_dir",
+    "trainer.validation_data_dir",
+    "trainer.rollout_data_dir",
+    "seal.loop_dir",
+)
 
 
 class RunError(Exception):
@@ -34,6 +44,19 @@ def run_name(recipe: DictConfig) -> str:
         raise RunError(
             f"trainer.experiment_name={name!r} names folders: use letters, digits, '.', '_' and "
             "'-', a letter or digit first, at most 100"
+        )
+    model = OmegaConf.select(recipe, "actor_rollout_ref.model.path")
+    in_run = (ROOT / "experiments" / name).resolve()
+    # A run that starts anew moves the folder of its name.
+    if name in _SHARED or (model and (ROOT / str(model)).resolve().is_relative_to(in_run)):
+        raise RunError(
+            f"trainer.experiment_name={name!r}: experiments/{name} is in use for something else "
+            "than a run; choose another name"
+        )
+    if name.endswith(".lock"):
+        raise RunError(
+            f"trainer.experiment_name={name!r}: names that end in .lock are kept for the "
+            "launcher's own files; choose another name"
         )
     return name
 
@@ -61,6 +84,27 @@ def set_earlier_outputs_aside(recipe: DictConfig) -> Path | None:
     return moved[0]
 
 
+def check_outputs_free(recipe: DictConfig) -> None:
+    """Refuse to start anew into a folder that is not the run's own and holds something.
+
+    Raises:
+        RunError: A key names such a folder; setting the run's outputs aside would not reach it.
+    """
+    own = [(ROOT / parent / run_name(recipe)).resolve() for parent in _OUTPUTS]
+    for key in _FOLDER_KEYS:
+        value = OmegaConf.select(recipe, key)
+        if value is None:
+            continue
+        path = (ROOT / str(value)).resolve()
+        if any(path.is_relative_to(folder) for folder in own) or not path.exists():
+            continue
+        if not path.is_dir() or any(path.iterdir()):
+            raise RunError(
+                f"{key}={value} holds something already, and a run that starts anew would write "
+                "into it; name a folder that is empty or not there, or leave the key out"
+            )
+
+
 @contextmanager
 def locked_name(recipe: DictConfig, launch_id: str) -> Iterator[str | None]:
     """Hold the run's name on this machine, so that no second launch writes into its folders.
@@ -72,8 +116,9 @@ def locked_name(recipe: DictConfig, launch_id: str) -> Iterator[str | None]:
         launch_id: Mark of this launch's processes.
 
     Yields:
-        The mark of the launch that had the name before, None without one: if it was killed, it
-        may have left processes behind.
+        The mark of the launch that had the name before: if it was killed, it may have left
+        processes behind. None without one, and where the file system has no locks, as that launch
+        may then be alive.
 
     Raises:
         RunError: Another launcher on this machine runs the name; its process id is named.
@@ -83,28 +128,48 @@ def locked_name(recipe: DictConfig, launch_id: str) -> Iterator[str | None]:
     path = ROOT / "launcher_record" / f"{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
+        locked, taken = True, False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.seek(0)
-            holder = _holder(file.read()).get("pid", "unknown")
-            raise RunError(
-                f"the run {name!r} is already being launched on this machine, by process {holder}; "
-                "wait for its end, or choose another name: -- trainer.experiment_name=NAME"
-            ) from None
+            taken = True
         except OSError as error:
             # Some cluster file systems have no locks; a run is worth more than this check.
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
+            locked = False
         file.seek(0)
-        before = _holder(file.read()).get("launch_id")
+        holder = _holder(file.read())
+        if taken or (not locked and _is_alive(holder)):
+            raise RunError(
+                f"the run {name!r} is already being launched on this machine, by process "
+                f"{holder.get('pid', 'unknown')}; wait for its end, or choose another name: "
+                "-- trainer.experiment_name=NAME"
+            )
         file.truncate(0)
-        json.dump({"pid": os.getpid(), "launch_id": launch_id}, file)
+        json.dump({"launch_id": launch_id, **_this_process()}, file)
         file.flush()
-        yield before
+        yield holder.get("launch_id") if locked else None
 
 
-def _holder(text: str) -> dict[str, str]:
+def _this_process() -> dict[str, Any]:
+    process = psutil.Process()
+    return {"pid": process.pid, "created": process.create_time(), "host": platform.node()}
+
+
+def _is_alive(holder: dict[str, Any]) -> bool:
+    """Whether the launcher that a lock file names runs on this machine."""
+    if holder.get("host") != platform.node():
+        return False
+    try:
+        # A process id is used again; the clock may have been set since.
+        created = float(psutil.Process(holder["pid"]).create_time())
+        return abs(created - float(holder["created"])) < 2.0
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return False
+
+
+def _holder(text: str) -> dict[str, Any]:
     try:
         read = json.loads(text)
     except ValueError:

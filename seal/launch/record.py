@@ -28,6 +28,18 @@ from seal.launch.service import service_versions
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "tensordict", "TransferQueue", "numpy")
 SERVICE_PACKAGES = ("bfcl-eval", "bfcl_eval", "fastapi")
 _PATIENCE_S = 30.0
+# What `git apply` takes, whatever the user's git is set to.
+_PLAIN_PATCH = (
+    "--binary",
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-relative",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--unified=3",
+    "--submodule=short",
+)
 
 
 @dataclass(frozen=True)
@@ -110,23 +122,24 @@ def git_state() -> tuple[dict[str, Any] | None, bytes | None]:
     """Commit, branch and what differs from it; nothing where the project is no git checkout.
 
     Returns:
-        The state, and a patch that `git apply` takes on that commit; files that git does not know
-        are named in its head. None for a patch without content.
+        The state (`changed` is None if git could not tell), and a patch that `git apply` takes on
+        that commit; files that git does not know are named in its head. None for a patch without
+        content.
     """
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return None, None
     branch = _git("rev-parse", "--abbrev-ref", "HEAD") or b""
     untracked = (_git("ls-files", "--others", "--exclude-standard") or b"").splitlines()
-    changes = _git("diff", "HEAD", "--binary") or b""
+    changes = _git("diff", "HEAD", *_PLAIN_PATCH)
     state = {
         "commit": commit.decode().strip(),
         "branch": branch.decode().strip(),
-        "changed": bool(changes),
+        "changed": None if changes is None else bool(changes),
         "untracked": [name.decode("utf-8", "replace") for name in untracked],
     }
     head = b"".join(b"# not in git, content not kept: " + name + b"\n" for name in untracked)
-    return state, head + changes or None
+    return state, head + (changes or b"") or None
 
 
 def machine() -> Machine:
@@ -138,7 +151,12 @@ def machine() -> Machine:
         cores=os.cpu_count(),
         memory_gib=round(psutil.virtual_memory().total / 1024**3, 1),
         gpus=tuple(
-            _output("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv")
+            (
+                _output(
+                    "nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv"
+                )
+                or b""
+            )
             .decode("utf-8", "replace")
             .splitlines()[1:]
         ),
@@ -176,12 +194,13 @@ def _git(*arguments: str) -> bytes | None:
     # Another project's checkout that this folder merely lies in tells nothing.
     if not (folders.ROOT / ".git").exists():
         return None
-    return _output("git", "-C", str(folders.ROOT), *arguments) or None
+    return _output("git", "-C", str(folders.ROOT), *arguments)
 
 
-def _output(*command: str) -> bytes:
+def _output(*command: str) -> bytes | None:
+    """What a command prints; None where it fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return b""
-    return done.stdout if done.returncode == 0 else b""
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -2,16 +2,10 @@
 
 In: the recipe as it would run now, and what the run left behind: its recorded configuration and
 its checkpoints. Out: the step to go on from, or a sentence on why that would not be the same run.
-
-A checkpoint is made in this order: `seal_state.json`, the actor's shards, `data.pt`, then
-verl's note of the latest step. Whatever moment a run is killed at, a folder with all of the first
-three is whole; the note may be missing, empty or behind.
 """
 
-import json
-import re
+import os
 import shlex
-import zipfile
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,7 +13,17 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from seal.checkpoint_folder import (
+    ABANDONED,
+    BEST_FILE,
+    best_step,
+    checkpoint,
+    is_whole,
+    latest_whole,
+    step_of,
+)
 from seal.launch import folders
+from seal.launch.data_files import total_steps
 from seal.launch.folders import RunError, record_folder, run_name
 
 CONFIG = "config.yaml"
@@ -52,7 +56,6 @@ MAY_CHANGE = (
     "*.max_num_batched_tokens",
 )
 """Keys, as patterns, that a resumed run may set to other values: length, addresses, memory."""
-_NOTE = "latest_checkpointed_iteration.txt"
 _SHOWN = 8
 
 
@@ -71,6 +74,9 @@ def set_resume_mode(recipe: DictConfig, overrides: Sequence[str], resume: bool) 
     named = recipe.trainer.resume_from_path
     if named is not None and not resume:
         raise RunError(f"trainer.resume_from_path={named} is for --resume, which is not given")
+    if named is not None:
+        # verl takes what follows global_step_ for the number, a slash included.
+        recipe.trainer.resume_from_path = os.path.normpath(str(named))
     recipe.trainer.resume_mode = (
         "disable" if not resume else "auto" if named is None else "resume_path"
     )
@@ -83,16 +89,20 @@ def check_resume(recipe: DictConfig) -> int:
         The step of the checkpoint it goes on from.
 
     Raises:
-        RunError: There is no whole checkpoint, the run has all its steps, it is not known with what
-            configuration it was started, or keys have changed that make it another run.
+        RunError: There is no whole checkpoint, the run has all its steps, the best checkpoint comes
+            later, it is not known with what configuration it was started, or keys have changed
+            that make it another run.
     """
     step = _checkpoint_step(recipe)
-    last = recipe.trainer.total_training_steps
+    last = total_steps(recipe)
     if last is not None and step >= last:
+        by_epochs = recipe.trainer.total_training_steps is None
+        key = "total_epochs" if by_epochs else "total_training_steps"
         raise RunError(
             f"the run {run_name(recipe)!r} has all of its {last} steps; to make it longer: "
-            "-- trainer.total_training_steps=N"
+            f"-- trainer.{key}=N"
         )
+    _check_best_stays(recipe, step)
     path = record_folder(recipe) / CONFIG
     if not path.is_file():
         raise RunError(
@@ -126,10 +136,9 @@ def differences(recorded: Any, recipe: DictConfig) -> list[str]:
 
 def latest_checkpoint(recipe: DictConfig) -> Path | None:
     """The newest whole checkpoint of the run; one that was being written is passed over."""
-    folder = folders.ROOT / str(recipe.trainer.default_local_dir)
-    steps = {_step(path): path for path in folder.glob("global_step_*")}
-    whole = (step for step in sorted(steps, reverse=True) if step > 0 and _is_whole(steps[step]))
-    return next((steps[step] for step in whole), None)
+    folder = _checkpoints(recipe)
+    step = latest_whole(folder)
+    return None if step is None else checkpoint(folder, step)
 
 
 def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
@@ -139,17 +148,21 @@ def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
         recipe: Resolved recipe.
         argv: The launcher's arguments, without the program.
     """
-    found = latest_checkpoint(recipe)
+    found, named = latest_checkpoint(recipe), recipe.trainer.resume_from_path
+    if named is not None and (found is None or step_of(found) < step_of(Path(str(named)))):
+        # A checkpoint of another folder was named, and none has been saved since.
+        return f"nothing has been saved since {named}; to go on, give the same command again"
     if found is None:
         return (
             f"no checkpoint has been saved yet (trainer.save_freq={recipe.trainer.save_freq}), so "
             "the same command starts anew"
         )
-    # A checkpoint that was named is behind the latest one by now.
+    # A checkpoint that was named is behind the latest one by now, or is it: what came after it has
+    # been put aside.
     kept = (w for w in argv if w != "--resume" and not w.startswith("trainer.resume_from_path="))
     words = ["--resume", *kept]
     return (
-        f"steps up to {_step(found)} are saved; to go on:\n"
+        f"steps up to {step_of(found)} are saved; to go on:\n"
         f"  .venv/bin/python launcher.py {shlex.join(words)}"
     )
 
@@ -158,46 +171,43 @@ def _checkpoint_step(recipe: DictConfig) -> int:
     named = recipe.trainer.resume_from_path
     if named is not None:
         path = folders.ROOT / str(named)
-        if _step(path) < 1 or not _is_whole(path):
+        if step_of(path) < 1 or not is_whole(path):
             raise RunError(
                 f"trainer.resume_from_path={named} is no whole checkpoint: a folder global_step_N "
                 "with actor/, data.pt and seal_state.json"
             )
-        return _step(path)
+        return step_of(path)
     found = latest_checkpoint(recipe)
     if found is None:
         raise RunError(
             f"nothing to resume: {recipe.trainer.default_local_dir} holds no whole checkpoint; "
             "leave --resume out to start the run"
         )
-    _correct_note(found)
-    return _step(found)
+    return step_of(found)
 
 
-def _correct_note(checkpoint: Path) -> None:
-    """Have verl's note name the newest whole checkpoint: a kill may have come between the two."""
-    note = checkpoint.parent / _NOTE
-    step = str(_step(checkpoint))
-    if not note.exists() or note.read_text("utf-8").strip() != step:
-        unfinished = note.with_suffix(".unfinished")
-        unfinished.write_text(step, "utf-8")
-        unfinished.replace(note)
-
-
-def _step(path: Path) -> int:
-    number = path.name.removeprefix("global_step_")
-    return int(number) if number.isascii() and number.isdigit() else 0
-
-
-def _is_whole(checkpoint: Path) -> bool:
-    shards = {path.name for path in checkpoint.glob("actor/model_world_size_*_rank_*.pt")}
-    sizes = {re.sub(r"\D*(\d+)_rank.*", r"\1", name) for name in shards}
+def _check_best_stays(recipe: DictConfig, step: int) -> None:
+    """Refuse to go back behind the best checkpoint, which would then no longer be the run's."""
+    folder = _checkpoints(recipe)
     try:
-        json.loads((checkpoint / "seal_state.json").read_text("utf-8"))
-        # torch writes a zip archive, whose directory comes last.
-        return sizes == {str(len(shards))} and zipfile.is_zipfile(checkpoint / "data.pt")
-    except (OSError, ValueError):
-        return False
+        best = best_step(folder)
+    except (ValueError, KeyError, TypeError):
+        raise RunError(
+            f"{folder / BEST_FILE} cannot be read; expected metric, score and step of the best "
+            "checkpoint"
+        ) from None
+    if best is None or best <= step or not recipe.seal.checkpoints.keep_best:
+        return
+    if is_whole(checkpoint(folder, best)):
+        raise RunError(
+            f"a run that goes on from step {step} leaves the best checkpoint, of step {best}, "
+            "behind; resume from a later one, choose another trainer.experiment_name, or set "
+            f"seal.checkpoints.keep_best=false, which keeps it as {ABANDONED}global_step_{best}"
+        )
+
+
+def _checkpoints(recipe: DictConfig) -> Path:
+    return folders.ROOT / str(recipe.trainer.default_local_dir)
 
 
 def _flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

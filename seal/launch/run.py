@@ -20,7 +20,14 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from seal.launch import folders
-from seal.launch.folders import RunError, locked_name, run_name, set_earlier_outputs_aside
+from seal.launch.data_files import data_files
+from seal.launch.folders import (
+    RunError,
+    check_outputs_free,
+    locked_name,
+    run_name,
+    set_earlier_outputs_aside,
+)
 from seal.launch.interrupts import ignore_interrupts
 from seal.launch.logview import start_logview
 from seal.launch.processes import Family
@@ -93,6 +100,8 @@ class Launcher:
         check_inputs(self.recipe)
         address = ray_address(self.recipe)
         step = check_resume(self.recipe) if self.options.resume else None
+        if step is None:
+            check_outputs_free(self.recipe)
         if self.options.with_bfcl:
             check_can_start(self.recipe)
         else:
@@ -119,8 +128,14 @@ class Launcher:
         if step is None:
             self._set_aside()
         else:
-            prepare_resume(self.recipe, step)
+            abandoned = prepare_resume(self.recipe, step)
             self._say(f"going on from step {step}")
+            if abandoned:
+                self._say(
+                    f"later checkpoints are kept in {abandoned[0].parent} as "
+                    f"{', '.join(path.name for path in reversed(abandoned))}; delete them if they "
+                    "are of no use"
+                )
         self.trains = True
         launch = Launch(
             conf=self.options.conf,
@@ -191,11 +206,12 @@ def check_inputs(recipe: DictConfig) -> None:
             "actor_rollout_ref.model.use_remove_padding=false"
         )
     for key in ("train_files", "val_files"):
-        if not (folders.ROOT / str(recipe.data[key])).is_file():
-            raise RunError(
-                f"data.{key}={recipe.data[key]} does not exist; make the data files with: "
-                ".venv/bin/python scripts/prepare_bfcl.py"
-            )
+        for path in data_files(recipe, key):
+            if not path.is_file():
+                raise RunError(
+                    f"data.{key}: {path} does not exist; make the data files with: "
+                    ".venv/bin/python scripts/prepare_bfcl.py"
+                )
     free = shutil.disk_usage(folders.ROOT).free
     if free < FREE_DISK_BYTES:
         raise RunError(

@@ -18,6 +18,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from seal.access_token import TOKEN_VARIABLE
+from seal.checkpoint_folder import abandon_after
 from seal.launch import folders
 from seal.launch.folders import RunError
 from seal.launch.processes import Family, last_lines, tail
@@ -53,13 +54,18 @@ def ray_address(recipe: DictConfig) -> str | None:
     return str(address)
 
 
-def prepare_resume(recipe: DictConfig, step: int) -> None:
-    """Bring the run's logs to the state of a checkpoint, losing no metric.
+def prepare_resume(recipe: DictConfig, step: int) -> list[Path]:
+    """Bring the run's checkpoints and logs to the state of a step, losing no metric.
 
     Args:
         recipe: Resolved recipe.
-        step: Of the checkpoint. Rounds after it are made anew, so the loop log drops them.
+        step: Of the checkpoint. Rounds after it are made anew, so the loop log drops them, and
+            later checkpoints must not be taken for the new ones.
+
+    Returns:
+        Where later checkpoints are now.
     """
+    abandoned = abandon_after(folders.ROOT / str(recipe.trainer.default_local_dir), step)
     loop = folders.ROOT / recipe.seal.loop_dir
     # The trainer does this, too; before it starts, so that the progress bar sees new rounds only.
     LoopLog(loop).rewind(step)
@@ -70,6 +76,7 @@ def prepare_resume(recipe: DictConfig, step: int) -> None:
         while (kept := metrics.with_name(f"metrics.{number}.jsonl")).exists():
             number += 1
         metrics.rename(kept)
+    return abandoned
 
 
 def train(

@@ -10,6 +10,7 @@ when a run is resumed, so they have to stay null.
 """
 
 import json
+import logging
 import os
 import shutil
 from dataclasses import asdict, dataclass
@@ -17,15 +18,20 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from seal.checkpoint_folder import (
+    BEST_FILE,
+    DELETED,
+    PREFIX,
+    checkpoint,
+    free_name,
+    is_whole,
+    latest_whole,
+    steps,
+)
+from seal.checkpoint_folder import NOTE as TRACKER
 from seal.train.state import Best
 
-BEST_FILE = "best.json"
-"""Beside the checkpoints: step, metric and score of the best one."""
-PREFIX = "global_step_"
-TRACKER = "latest_checkpointed_iteration.txt"
-"""Where verl notes the step of the last complete checkpoint."""
-DELETED = "deleted_"
-"""A checkpoint is renamed before it is deleted: what a kill leaves of it is never taken for one."""
+logger = logging.getLogger(__name__)
 
 
 class CheckpointError(Exception):
@@ -77,16 +83,6 @@ def retention(config: DictConfig) -> Retention:
     return Retention(bool(wanted.keep_best), wanted.keep_last)
 
 
-def checkpoint(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
-    return folder / f"{PREFIX}{step}"
-
-
-def is_complete(path: Path) -> bool:
-    """Whether verl has saved all of a checkpoint: data.pt is what it writes last."""
-    return (path / "data.pt").is_file()
-
-
 def latest(folder: Path) -> int | None:
     """Step of the checkpoint that a run is resumed from, as verl notes it; None without one."""
     tracker = folder / TRACKER
@@ -128,6 +124,11 @@ def read_best(folder: Path) -> Best | None:
         ) from None
 
 
+def forget_best(folder: Path) -> None:
+    """Remove best.json: without `keep_best`, what it names may be deleted any time."""
+    (folder / BEST_FILE).unlink(missing_ok=True)
+
+
 def check_not_overwritten(folder: Path, step: int) -> None:
     """Refuse to train on from a step before the best checkpoint's: it would be saved over.
 
@@ -146,25 +147,33 @@ def prune(folder: Path, keep: Retention, step: int, best_step: int | None) -> li
     """Delete the checkpoints up to a step that are not kept; the step's own must be complete.
 
     What is left of a save that was cut off goes, too; later checkpoints stay. Never deleted are
-    the best one and the one that a run is resumed from.
+    the best one and the one that a run is resumed from. What the file system does not let go is
+    tried again the next time.
 
     Returns:
-        The steps whose checkpoints were deleted.
+        The steps whose checkpoints are gone.
     """
     for leftover in folder.glob(f"{DELETED}*"):
-        shutil.rmtree(leftover)
+        _delete(leftover)
     if keep.keep_last is None:
         return []
-    names = (path.name.removeprefix(PREFIX) for path in folder.glob(f"{PREFIX}*"))
-    found = sorted(int(name) for name in names if name.isdecimal() and int(name) <= step)
-    complete = [one for one in found if is_complete(checkpoint(folder, one))]
+    found = [one for one in steps(folder) if one <= step]
+    complete = [one for one in found if is_whole(checkpoint(folder, one))]
     kept = {*complete[len(complete) - min(keep.keep_last, len(complete)) :], latest(folder)}
     kept.add(best_step)
-    gone = [one for one in found if one not in kept]
-    for one in gone:
-        path = checkpoint(folder, one)
-        shutil.rmtree(path.rename(path.with_name(f"{DELETED}{path.name}")))
-    return gone
+    return [one for one in found if one not in kept and _delete(checkpoint(folder, one))]
+
+
+def _delete(path: Path) -> bool:
+    """Delete a folder, renamed first; False if it is still there under its name."""
+    try:
+        if not path.name.startswith(DELETED):
+            path = path.rename(free_name(path.with_name(f"{DELETED}{path.name}")))
+        shutil.rmtree(path)
+    except OSError as error:
+        # A file that is still open leaves .nfs files on NFS: no reason to end a training.
+        logger.warning("%s cannot be deleted yet: %s", path, error)
+    return path.name.startswith(DELETED)
 
 
 def find(path: Path, which: str) -> Path:
@@ -184,18 +193,23 @@ def find(path: Path, which: str) -> Path:
     else:
         folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
         found = checkpoint(folder, _step(folder, which))
-    if not is_complete(found):
-        state = "is not complete: its save was cut off" if found.is_dir() else "does not exist"
-        raise CheckpointError(f"{found} {state}; name another checkpoint")
+    if not is_whole(found):
+        if not found.is_dir():
+            raise CheckpointError(f"{found} does not exist; name another checkpoint")
+        raise CheckpointError(
+            f"{found} is not complete: a shard, data.pt or the loop's state is missing, as its "
+            "save was cut off or lies in part on other nodes; name another checkpoint"
+        )
     return found
 
 
 def _step(folder: Path, which: str) -> int:
-    best, last = read_best(folder), latest(folder)
-    if last is None:
-        raise CheckpointError(f"there is no complete checkpoint in {folder}")
     if which == "last":
+        last = latest_whole(folder)
+        if last is None:
+            raise CheckpointError(f"there is no complete checkpoint in {folder}")
         return last
+    best = read_best(folder)
     if best is None:
         raise CheckpointError(
             f"{folder} names no best checkpoint ({BEST_FILE}): the run has not validated yet, or "

@@ -23,6 +23,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
 from seal.access_token import read_token
 from seal.addresses import url_list
+from seal.checkpoint_folder import begin_save, checkpoint, is_whole
 from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface, InterfaceConfig, difference
 from seal.coevolution.weights import applies, batch_weights
@@ -235,6 +236,7 @@ class SealTrainer(PPOTrainerSync):
 
     def _write_checkpoint(self) -> None:
         """Save the loop's state first: verl names the checkpoint complete when it has ended."""
+        begin_save(self._checkpoint_folder())
         save(self._state, self._checkpoint_folder())
         super()._save_checkpoint()
         self._saved_step = self.global_steps
@@ -258,6 +260,8 @@ class SealTrainer(PPOTrainerSync):
     def _prune(self) -> None:
         best = self._state.best if self._retention.keep_best else None
         kept = None if best is None else best.step
+        if not self._retention.keep_best:
+            checkpoints.forget_best(self._checkpoints())
         checkpoints.prune(self._checkpoints(), self._retention, self.global_steps, kept)
 
     def _load_checkpoint(self) -> None:
@@ -281,7 +285,7 @@ class SealTrainer(PPOTrainerSync):
         best = self._state.best
         if best is None or not self._retention.keep_best:
             return
-        if checkpoints.is_complete(checkpoints.checkpoint(self._checkpoints(), best.step)):
+        if is_whole(checkpoint(self._checkpoints(), best.step)):
             checkpoints.write_best(self._checkpoints(), best)
         else:
             logger.warning(
@@ -298,7 +302,7 @@ class SealTrainer(PPOTrainerSync):
         return Path(self.config.trainer.default_local_dir)
 
     def _checkpoint_folder(self) -> Path:
-        return checkpoints.checkpoint(self._checkpoints(), self.global_steps)
+        return checkpoint(self._checkpoints(), self.global_steps)
 
     # ---- validation --------------------------------------------------------------------
 

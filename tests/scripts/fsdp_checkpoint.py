@@ -68,7 +68,8 @@ def main(folder: Path) -> None:
             logits = sharded(input_ids=IDS).logits
         if dist.get_rank() == 0:
             torch.save(logits, folder / kind / "logits.pt")
-            (path / "data.pt").touch()
+            torch.save({}, path / "data.pt")
+            (path / "seal_state.json").write_text("{}")
     dist.destroy_process_group()
 
 

@@ -74,7 +74,8 @@ def checkpoint(folder: Path, made: Any, weights: dict[str, torch.Tensor] | None 
     shard = path / "actor/model_world_size_1_rank_0.pt"
     torch.save(made.state_dict() if weights is None else weights, shard)
     (path / "actor/fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 1}')
-    (path / "data.pt").touch()
+    torch.save({}, path / "data.pt")
+    (path / "seal_state.json").write_text("{}")
     (path.parent / "latest_checkpointed_iteration.txt").write_text("3")
     best = {"metric": "m", "score": 0.5, "step": 3}
     (path.parent / "best.json").write_text(json.dumps(best))
@@ -151,8 +152,13 @@ def test_what_is_broken_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     shard.write_bytes(weights[:1000])
     assert "is it damaged?" in refused(tmp_path, capsys)
     shard.unlink()
-    assert "lacks 1 of 1 shards (model_world_size_1_rank_0.pt)" in refused(tmp_path, capsys)
+    assert "is not complete: a shard" in refused(tmp_path, capsys)
     shard.write_bytes(weights)
+    whole = (actor / "fsdp_config.json").read_text()
+    (actor / "fsdp_config.json").write_text('{"world_size": 2}')
+    lacking = "lacks 2 of 2 shards (model_world_size_2_rank_0.pt, model_world_size_2_rank_1.pt)"
+    assert lacking in refused(tmp_path, capsys)
+    (actor / "fsdp_config.json").write_text(whole)
     (actor / "huggingface/tokenizer.json").rename(tmp_path / "tokenizer.json")
     (actor / "huggingface/tokenizer_config.json").unlink()
     assert "has no tokenizer with a chat template" in refused(tmp_path, capsys)
@@ -169,7 +175,7 @@ def test_what_is_broken_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (actor / "huggingface/config.json").unlink()
     assert "has no config.json" in refused(tmp_path, capsys)
     (path / "data.pt").unlink()
-    assert "is not complete: its save was cut off" in refused(tmp_path, capsys)
+    assert "is not complete: a shard, data.pt or the loop's state" in refused(tmp_path, capsys)
 
 
 def test_weights_of_another_model_are_refused(

@@ -1,5 +1,6 @@
 """Which checkpoints stay: whole runs with verl's saves replaced by small files, killed anywhere."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
+from seal.checkpoint_folder import checkpoint, is_whole
 from seal.loop_log import LoopLog
 from seal.train import checkpoints, state
 from seal.train.checkpoints import CheckpointError, Retention, retention
@@ -80,12 +82,13 @@ class Run:
     def _verl_saves(self) -> None:
         step = self.trainer.global_steps
         self.asleep.append(self.trainer.checkpoint_manager.asleep)
-        path = checkpoints.checkpoint(self.folder, step)
+        path = checkpoint(self.folder, step)
         (path / "actor").mkdir(parents=True, exist_ok=True)
-        (path / "actor/model.pt").write_text(str(step))
+        (path / "actor/model_world_size_1_rank_0.pt").write_text(str(step))
         if self.kill_at == step:
             raise Killed
-        (path / "data.pt").touch()
+        with zipfile.ZipFile(path / "data.pt", "w") as archive:
+            archive.writestr("data", "place in the data")
         (self.folder / checkpoints.TRACKER).write_text(str(step))
 
     def _verl_loads(self) -> None:
@@ -190,7 +193,7 @@ def test_a_best_checkpoint_that_somebody_deleted_is_no_bar_for_those_to_come(
 ) -> None:
     config = recipe(tmp_path / "c")
     Run(monkeypatch, config).go({1: 0.75, 2: 0.25}, 2)
-    checkpoints.checkpoint(tmp_path / "c", 1).rename(tmp_path / "elsewhere")
+    checkpoint(tmp_path / "c", 1).rename(tmp_path / "elsewhere")
     resumed = Run(monkeypatch, config)
     assert "of step 1" in caplog.text
     resumed.go({3: 0.5}, 3)
@@ -288,13 +291,13 @@ def test_the_best_and_the_last_survive_every_kill(
         except Killed:
             # At every moment: the best that was named, and the one to resume from, are whole.
             if before is not None:
-                assert checkpoints.is_complete(checkpoints.checkpoint(run.folder, before.step))
+                assert is_whole(checkpoint(run.folder, before.step))
             last = checkpoints.latest(run.folder)
-            assert last is None or checkpoints.is_complete(run.folder / f"global_step_{last}")
+            assert last is None or is_whole(run.folder / f"global_step_{last}")
     # In the end everything is as if nothing had happened.
     best = min(scores, key=lambda step: (-scores[step], step))
     assert run.best() == best
-    assert checkpoints.is_complete(run.folder / f"global_step_{best}")
+    assert is_whole(run.folder / f"global_step_{best}")
     saved = {*range(save_freq, 13, save_freq), 12} if keep_last != 0 else set()
     if keep_last is not None:
         # Saves that a validation asked for count among the last ones, too.
@@ -303,11 +306,7 @@ def test_the_best_and_the_last_survive_every_kill(
     else:
         assert saved | {best} <= set(run.kept())
     assert not list(run.folder.glob("deleted_*"))
-    assert not [
-        step
-        for step in run.kept()
-        if not checkpoints.is_complete(checkpoints.checkpoint(run.folder, step))
-    ]
+    assert not [step for step in run.kept() if not is_whole(checkpoint(run.folder, step))]
 
 
 def test_what_is_left_of_a_save_that_was_cut_off_is_none_of_the_last_ones(
@@ -338,6 +337,45 @@ def test_a_deletion_that_was_cut_off_leaves_nothing_that_looks_like_a_checkpoint
     assert not list(run.folder.glob("deleted_*"))
 
 
+def test_a_save_over_a_whole_checkpoint_that_is_cut_off_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(monkeypatch, recipe(tmp_path / "c", keep_last=None))
+    run.go({}, 2)
+    run.trainer.global_steps = 1
+    run.kill_at = 2
+    with pytest.raises(Killed):
+        run.go({}, 2)
+    assert is_whole(tmp_path / "c/global_step_1")
+    assert not is_whole(tmp_path / "c/global_step_2")
+
+
+def test_a_folder_that_cannot_be_deleted_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def busy(path: Path) -> None:
+        raise OSError(16, "Device or resource busy", ".nfs0001")
+
+    run = Run(monkeypatch, recipe(tmp_path / "c", keep_best=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.shutil, "rmtree", busy)
+        run.go({}, 3)
+        assert run.kept() == [3]
+        assert len(list(run.folder.glob("deleted_*"))) == 2
+    assert "cannot be deleted yet" in caplog.text
+    run.go({}, 4)
+    assert not list(run.folder.glob("deleted_*"))
+
+
+def test_without_keep_best_no_checkpoint_is_named_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Run(monkeypatch, recipe(tmp_path / "c")).go({1: 0.75, 2: 0.5}, 2)
+    resumed = Run(monkeypatch, recipe(tmp_path / "c", keep_best=False))
+    resumed.go({}, 3)
+    assert (resumed.kept(), resumed.best()) == ([3], None)
+
+
 # ---- finding one ---------------------------------------------------------------------------
 
 
@@ -348,6 +386,10 @@ def test_best_and_last_are_found_from_an_experiment(
     for path in (tmp_path, tmp_path / "checkpoints"):
         assert checkpoints.find(path, "best").name == "global_step_1"
         assert checkpoints.find(path, "last").name == "global_step_2"
+    # A kill may come before verl's note.
+    (tmp_path / "checkpoints" / checkpoints.TRACKER).unlink()
+    assert checkpoints.find(tmp_path, "best").name == "global_step_1"
+    assert checkpoints.find(tmp_path, "last").name == "global_step_2"
     named = tmp_path / "checkpoints/global_step_2"
     assert checkpoints.find(named, "best") == named
 
@@ -355,13 +397,16 @@ def test_best_and_last_are_found_from_an_experiment(
 def test_what_is_not_found_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path, words in ((tmp_path / "none", "is no folder"), (tmp_path, "no complete checkpoint")):
         with pytest.raises(CheckpointError, match=words):
-            checkpoints.find(path, "best")
+            checkpoints.find(path, "last")
     run = Run(monkeypatch, recipe(tmp_path / "c", keep_best=False, save_freq=1))
     run.go({}, 1)
     with pytest.raises(CheckpointError, match="--which last"):
         checkpoints.find(tmp_path / "c", "best")
     (tmp_path / "c/global_step_1/data.pt").unlink()
     with pytest.raises(CheckpointError, match="is not complete"):
+        checkpoints.find(tmp_path / "c/global_step_1", "last")
+    (tmp_path / "c/global_step_1").rename(tmp_path / "c/elsewhere")
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
         checkpoints.find(tmp_path / "c", "last")
     (tmp_path / "c" / checkpoints.BEST_FILE).write_text("{")
     with pytest.raises(CheckpointError, match=r"best.json cannot be read"):
@@ -369,4 +414,4 @@ def test_what_is_not_found_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "c" / checkpoints.BEST_FILE).unlink()
     (tmp_path / "c" / checkpoints.TRACKER).write_text("soon")
     with pytest.raises(CheckpointError, match="holds no step"):
-        checkpoints.find(tmp_path / "c", "last")
+        checkpoints.latest(tmp_path / "c")

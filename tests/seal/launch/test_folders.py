@@ -1,3 +1,6 @@
+import errno
+import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -6,9 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from seal.launch.folders import RunError, locked_name, run_name, set_earlier_outputs_aside
+from seal.launch.folders import (
+    RunError,
+    check_outputs_free,
+    locked_name,
+    run_name,
+    set_earlier_outputs_aside,
+)
 
 
 @pytest.mark.parametrize("name", ["", ".", "../x", "a/b", "a b"])
@@ -16,6 +25,37 @@ def test_a_name_that_is_no_folder_is_refused(recipe: DictConfig, name: str) -> N
     recipe.trainer.experiment_name = name
     with pytest.raises(RunError, match="names folders"):
         run_name(recipe)
+
+
+@pytest.mark.parametrize("name", ["tech_synthetic", "tiny_policy", "mine", "try.lock"])
+def test_a_name_whose_folder_is_something_else_is_refused(recipe: DictConfig, name: str) -> None:
+    recipe.actor_rollout_ref.model.path = "experiments/mine/model"
+    recipe.trainer.experiment_name = name
+    with pytest.raises(RunError, match=r"in use for something else|\.lock are kept"):
+        run_name(recipe)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "trainer.default_local_dir",
+        "trainer.validation_data_dir",
+        "trainer.rollout_data_dir",
+        "seal.loop_dir",
+    ],
+)
+def test_a_run_does_not_start_anew_into_a_foreign_folder_with_content(
+    recipe: DictConfig, tmp_path: Path, key: str
+) -> None:
+    (tmp_path / "experiments/quickstart/checkpoints/global_step_1").mkdir(parents=True)
+    check_outputs_free(recipe)  # its own folders are set aside
+    OmegaConf.update(recipe, key, str(tmp_path / "scratch"))
+    check_outputs_free(recipe)
+    (tmp_path / "scratch").mkdir()
+    check_outputs_free(recipe)
+    (tmp_path / "scratch/file").touch()
+    with pytest.raises(RunError, match=f"{key}=.*scratch holds something already"):
+        check_outputs_free(recipe)
 
 
 def test_earlier_outputs_are_set_aside_and_never_lost(recipe: DictConfig, tmp_path: Path) -> None:
@@ -82,6 +122,36 @@ def test_a_name_has_one_launcher_until_it_dies_by_whatever(
         assert before == "first"
     with locked_name(recipe, "third") as before:
         assert before == "second"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_locks_a_launch_that_lives_is_told_and_never_ended(
+    recipe: DictConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    holder: "subprocess.Popen[str]",
+    number: int,
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(RunError, match=f"already being launched .* by process {holder.pid};"):
+        with locked_name(recipe, "second"):
+            pass
+    path = tmp_path / "launcher_record/quickstart.lock"
+    assert json.loads(path.read_text())["launch_id"] == "first"
+    # Another machine's process, or another process of the same id: nothing is known of it.
+    written = path.read_text()
+    for change in ({"host": "another"}, {"created": 1.0}):
+        path.write_text(json.dumps({**json.loads(written), **change}))
+        with locked_name(recipe, "second") as before:
+            assert before is None
+    path.write_text(written)
+    holder.kill()
+    holder.wait()
+    with locked_name(recipe, "second") as before:
+        assert before is None
 
 
 def test_another_name_is_free(recipe: DictConfig) -> None:

@@ -114,6 +114,48 @@ def test_the_commit_and_a_patch_that_applies(recipe: DictConfig, tmp_path: Path)
     assert (tmp_path / "image.bin").read_bytes() == bytes(range(255, -1, -1))
 
 
+def test_the_patch_does_not_depend_on_the_settings_of_git(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text("launcher_record\n")
+    (tmp_path / ".gitattributes").write_text("*.py diff=mine\n")
+    (tmp_path / "code.py").write_text("\n".join("abcdefgh") + "\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    for setting in (
+        ("color.ui", "always"),
+        ("diff.noprefix", "true"),
+        ("diff.external", "false"),
+        ("diff.context", "0"),
+        ("diff.mine.textconv", "wc -c"),
+    ):
+        git(tmp_path, "config", *setting)
+    changed = "\n".join("abcdXfgh") + "\n"
+    (tmp_path / "code.py").write_text(changed)
+    state, patch = git_state()
+    assert state is not None and state["changed"] is True
+    assert patch is not None
+    git(tmp_path, "checkout", "-q", "--", "code.py")
+    (tmp_path / "launcher_record").mkdir()
+    (tmp_path / "launcher_record/diff.patch").write_bytes(patch)
+    git(tmp_path, "apply", "launcher_record/diff.patch")
+    assert (tmp_path / "code.py").read_text() == changed
+
+
+def test_what_git_cannot_tell_is_not_called_unchanged(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "code.py").write_text("a = 1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    (tmp_path / ".git/index").write_bytes(b"damaged")
+    state, patch = git_state()
+    assert state is not None and state["changed"] is None
+    assert patch is None
+
+
 @pytest.mark.parametrize("without", ["checkout", "git"])
 def test_a_project_without_git_is_recorded_all_the_same(
     recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str

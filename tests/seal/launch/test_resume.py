@@ -1,6 +1,9 @@
+import json
 import shlex
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from seal.launch.resume import (
     latest_checkpoint,
     set_resume_mode,
 )
+from seal.launch.training import prepare_resume
 
 
 @pytest.fixture
@@ -39,8 +43,11 @@ def test_a_named_checkpoint_needs_the_option(recipe: DictConfig) -> None:
     recipe.trainer.resume_from_path = "experiments/x/checkpoints/global_step_4"
     with pytest.raises(RunError, match="is for --resume"):
         set_resume_mode(recipe, [], False)
+    # verl would read the slash as part of the number.
+    recipe.trainer.resume_from_path += "/"
     set_resume_mode(recipe, [], True)
     assert recipe.trainer.resume_mode == "resume_path"
+    assert recipe.trainer.resume_from_path == "experiments/x/checkpoints/global_step_4"
 
 
 def test_a_run_goes_on_from_its_last_checkpoint(begun: DictConfig) -> None:
@@ -61,6 +68,61 @@ def test_without_its_record_a_run_is_not_resumed(begun: DictConfig, tmp_path: Pa
 def test_a_run_that_has_all_its_steps_says_how_to_make_it_longer(begun: DictConfig) -> None:
     begun.trainer.total_training_steps = 8
     with pytest.raises(RunError, match=r"all of its 8 steps.*total_training_steps=N"):
+        check_resume(begun)
+
+
+def test_a_run_whose_length_is_in_epochs_is_not_gone_on_with_after_its_last_step(
+    begun: DictConfig, tmp_path: Path
+) -> None:
+    for number, rows in enumerate((20, 13)):
+        pyarrow.parquet.write_table(
+            pyarrow.table({"a": list(range(rows))}), tmp_path / f"{number}.parquet"
+        )
+    begun.data.train_files = ["0.parquet", "1.parquet"]
+    begun.data.train_batch_size = 8
+    begun.trainer.total_training_steps = None
+    begun.trainer.total_epochs = 2
+    OmegaConf.save(begun, tmp_path / "launcher_record/quickstart/config.yaml")
+    with pytest.raises(RunError, match=r"all of its 8 steps.*total_epochs=N"):
+        check_resume(begun)
+    begun.trainer.total_epochs = 3
+    assert check_resume(begun) == 8
+    (tmp_path / "1.parquet").write_text("no parquet")
+    with pytest.raises(RunError, match=r"1\.parquet cannot be read"):
+        check_resume(begun)
+
+
+def test_going_back_leaves_no_later_checkpoint_to_be_taken_for_the_new_branch(
+    begun: DictConfig, tmp_path: Path
+) -> None:
+    older = make_checkpoint(tmp_path, 4)
+    folder = older.parent
+    half = make_checkpoint(tmp_path, 12)
+    (half / "data.pt").unlink()
+    (folder / "abandoned_global_step_8").mkdir()  # of a time before
+    begun.trainer.resume_from_path = str(older.relative_to(tmp_path))
+    set_resume_mode(begun, [], True)
+    assert prepare_resume(begun, check_resume(begun)) == [folder / "abandoned_global_step_8.1"]
+    assert (folder / "abandoned_global_step_8.1/data.pt").is_file()
+    assert not half.exists() and (folder / "deleted_global_step_12").exists()
+    assert (folder / "latest_checkpointed_iteration.txt").read_text() == "4"
+    begun.trainer.resume_from_path = None
+    assert check_resume(begun) == 4
+
+
+def test_a_run_does_not_go_back_behind_its_best(begun: DictConfig, tmp_path: Path) -> None:
+    older = make_checkpoint(tmp_path, 4)
+    best = older.parent / "best.json"
+    best.write_text(json.dumps({"metric": "m", "score": 0.5, "step": 8}))
+    begun.trainer.resume_from_path = str(older.relative_to(tmp_path))
+    with pytest.raises(RunError, match="goes on from step 4 leaves the best .* step 8"):
+        check_resume(begun)
+    begun.seal.checkpoints.keep_best = False
+    prepare_resume(begun, check_resume(begun))
+    assert not best.exists()
+    assert (older.parent / "abandoned_global_step_8").is_dir()
+    best.write_text("{")
+    with pytest.raises(RunError, match=r"best\.json cannot be read"):
         check_resume(begun)
 
 
@@ -129,7 +191,7 @@ def test_the_note_names_the_last_whole_checkpoint_afterwards(
     """The kill came when the checkpoint was whole and the note not yet written, or empty."""
     path = note_latest(make_checkpoint(tmp_path, 12))
     path.unlink() if note is None else path.write_text(note)
-    assert check_resume(begun) == 12
+    prepare_resume(begun, check_resume(begun))
     assert path.read_text() == "12"
     assert [entry.name for entry in path.parent.iterdir() if entry.is_file()] == [path.name]
 
@@ -181,3 +243,13 @@ def test_the_user_is_told_the_command(begun: DictConfig, tmp_path: Path) -> None
     assert how_to_resume(begun, again) == text
     (tmp_path / "experiments/quickstart/checkpoints/global_step_8/data.pt").unlink()
     assert "no checkpoint has been saved yet (trainer.save_freq=16)" in how_to_resume(begun, argv)
+
+
+def test_a_checkpoint_of_another_folder_stays_named_until_something_is_saved(
+    recipe: DictConfig, tmp_path: Path
+) -> None:
+    other = make_checkpoint(tmp_path, 4, name="other")
+    recipe.trainer.resume_from_path = str(other.relative_to(tmp_path))
+    assert "give the same command again" in how_to_resume(recipe, ["--resume"])
+    make_checkpoint(tmp_path, 6)
+    assert "up to 6 are saved" in how_to_resume(recipe, ["--resume"])

@@ -16,6 +16,18 @@ def test_missing_data_files_are_named_with_what_makes_them(recipe: DictConfig) -
         run.check_inputs(recipe)
 
 
+def test_each_data_file_of_a_list_is_looked_for(recipe: DictConfig, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"data/{name}.parquet").touch()
+    recipe.data.train_files = ["data/a.parquet", "data/b.parquet"]
+    recipe.data.val_files = "data/a.parquet"
+    run.check_inputs(recipe)
+    recipe.data.val_files = ["data/a.parquet", "data/c.parquet"]
+    with pytest.raises(RunError, match=r"data\.val_files: .*data/c\.parquet does not exist"):
+        run.check_inputs(recipe)
+
+
 def test_a_nearly_full_disk_is_refused(
     recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
