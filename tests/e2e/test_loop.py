@@ -99,10 +99,11 @@ def launch(
         f"actor_rollout_ref.model.path={policy}",
         f"launcher.build_policy='scripts/make_tiny_policy.py --out {policy} --dialogues 24'",
         # A policy of a few seconds' warm-up: it has to move, not to be good. It hardly ever passes
-        # a task, so its gradient is that of the entropy.
+        # a task, so its gradient is that of the entropy, which must not make it ramble for long.
         "seal.start_gate=null",
-        "actor_rollout_ref.actor.optim.lr=4e-3",
+        "actor_rollout_ref.actor.optim.lr=1e-3",
         "actor_rollout_ref.actor.entropy_coeff=0.01",
+        "env_service.max_tokens_per_step=96",
         f"data.train_batch_size={ROLLOUTS // 8}",
         *overrides,
     ]
