@@ -284,7 +284,7 @@ def test_the_report_shows_before_and_after(run: Run) -> None:
 def test_nothing_is_left_running(run: Run) -> None:
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", run.port)) != 0
-    ours = [p for p in psutil.process_iter() if "seal.train.main" in " ".join(_words(p))]
+    ours = [p for p in psutil.process_iter() if str(ROOT / "launcher_record/e2e") in str(_words(p))]
     assert ours == []
 
 
