@@ -285,13 +285,13 @@ def test_the_best_and_the_last_survive_every_kill(
     for kill in [*kills, None]:
         run = Run(monkeypatch, config)
         run.kill_at = kill
-        before = checkpoints.read_best(run.folder)
         try:
             run.go(scores, 12)
         except Killed:
             # At every moment: the best that was named, and the one to resume from, are whole.
-            if before is not None:
-                assert is_whole(checkpoint(run.folder, before.step))
+            named = checkpoints.read_best(run.folder)
+            if named is not None:
+                assert is_whole(checkpoint(run.folder, named.step))
             last = checkpoints.latest(run.folder)
             assert last is None or is_whole(run.folder / f"global_step_{last}")
     # In the end everything is as if nothing had happened.
