@@ -136,9 +136,10 @@ def test_the_table_shows_both_loops_and_dashes_for_what_was_not_measured() -> No
         smoke_figures.print_tables(console, report())
         lines = console.export_text().splitlines()
     (speed,) = [text for text in lines if "generation, tokens/s" in text]
-    assert [cell.strip() for cell in speed.strip("│").split("│")][1:] == ["200", "400", "0.50"]
+    bar = "\u2502"  # what rich draws between cells
+    assert [cell.strip() for cell in speed.strip(bar).split(bar)][1:] == ["200", "400", "0.50"]
     (idle,) = [text for text in lines if "GPU idle, share" in text]
-    assert [cell.strip() for cell in idle.strip("│").split("│")][1:] == ["-", "-", "-"]
+    assert [cell.strip() for cell in idle.strip(bar).split(bar)][1:] == ["-", "-", "-"]
 
 
 # ---- GPUs ------------------------------------------------------------------------------------
