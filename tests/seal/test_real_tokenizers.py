@@ -2,7 +2,6 @@
 
 import base64
 import random
-
 from typing import Any
 
 import pytest
