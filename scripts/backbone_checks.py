@@ -6,19 +6,16 @@ uses; nothing of it is repeated here. Weights are not needed.
 """
 
 import itertools
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jinja2
-from omegaconf import DictConfig, OmegaConf
-from transformers import GenerationConfig, PretrainedConfig
-from verl.utils import hf_processor, hf_tokenizer
-from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from seal.formats import ToolCall, parse, render_calls
-from seal.train.stop_tokens import stop_token_ids
+from seal.train.backbone import Backbone
+from seal.train.prompts import Prompt, prompt_ids
+from seal.train.system_note import SystemNoteError, default_system
 from seal.wire import Message, ToolDoc
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, LookupError, TypeError, ValueError, AttributeError)
@@ -30,33 +27,6 @@ HARD_TEXT = 'J\u00fcrgen\'s "note"\n\u4f60\u597d {x: [1, 2]} \\ end'
 RESULT = '{"result": "caf\u00e9"}'
 
 
-class BackboneError(Exception):
-    """The model's folder cannot be used at all."""
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """A tokenizer as a run has it."""
-
-    tokenizer: Any
-    builder: Any
-    """verl's builder of rollout tokens, chosen by the model's type."""
-    tool_format: str
-    """How calls are read (seal.formats)."""
-    stop_ids: frozenset[int]
-    """Tokens at which generation stops: the recipe's, the tokenizer's, the model's own."""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """How a task opens."""
-
-    task_id: str
-    category: str
-    messages: tuple[Message, ...]
-    tools: tuple[ToolDoc, ...]
-
-
 @dataclass(frozen=True)
 class Finding:
     """One thing that holds or does not."""
@@ -66,60 +36,6 @@ class Finding:
     detail: str
 
 
-def load_backbone(path: str, recipe: DictConfig) -> Backbone:
-    """Load the tokenizer the way verl does for a run of the recipe.
-
-    Raises:
-        BackboneError: There is no tokenizer or no config.json, the tokenizer has no chat template,
-            or it lacks a stop token of the recipe.
-    """
-    model = recipe.actor_rollout_ref.model
-    trust = {"trust_remote_code": bool(model.trust_remote_code)}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # verl warns where a model has no processor
-            tokenizer = hf_tokenizer(path, **trust)
-            processor = hf_processor(path, **trust)
-            config, _ = PretrainedConfig.get_config_dict(path)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise BackboneError(f"cannot load the tokenizer of {path}: {first}") from error
-    if "model_type" not in config:
-        raise BackboneError(f"{path} has no config.json with a model_type, by which verl goes")
-    if model.custom_chat_template is not None:
-        tokenizer.chat_template = model.custom_chat_template
-        if processor is not None:
-            processor.chat_template = model.custom_chat_template
-    if not tokenizer.chat_template:
-        raise BackboneError(
-            f"the tokenizer of {path} has no chat template: a base model? Name an instruct model, "
-            "or set actor_rollout_ref.model.custom_chat_template"
-        )
-    try:
-        stops = set(stop_token_ids(tokenizer, recipe.env_service.stop_tokens))
-    except ValueError as error:
-        raise BackboneError(str(error)) from error
-    builder = create_continuous_token_builder(
-        tokenizer,
-        hf_model_type=config["model_type"],
-        chat_template_kwargs=OmegaConf.to_container(recipe.data.apply_chat_template_kwargs),
-        processor=processor,
-    )
-    stops |= _own_stop_ids(path, tokenizer)
-    return Backbone(tokenizer, builder, recipe.env_service.tool_format, frozenset(stops))
-
-
-def _own_stop_ids(path: str, tokenizer: Any) -> set[int]:
-    """Where vLLM stops without being told: the tokenizer's end and generation_config.json's."""
-    found = {tokenizer.eos_token_id}
-    try:
-        ends = GenerationConfig.from_pretrained(path).eos_token_id
-    except OSError:  # the file is optional
-        ends = None
-    found.update(ends if isinstance(ends, list) else [ends])
-    return {one for one in found if one is not None}
-
-
 def check(backbone: Backbone, prompt: Prompt) -> list[Finding]:
     """Everything the agent loop relies on, for one task."""
     single, several, hard = sample_messages(prompt.tools)
@@ -127,6 +43,7 @@ def check(backbone: Backbone, prompt: Prompt) -> list[Finding]:
     checks: list[tuple[str, Callable[[], str]]] = [
         ("prompt shows task and tools", lambda: _prompt(backbone, prompt)),
         ("a start token at most once", lambda: _start_token(backbone, prompt)),
+        ("a place for the interface's note", lambda: _note_place(backbone)),
         ("one call is read back", lambda: _read_back(backbone, prompt, single)),
         ("several calls are read back", lambda: _read_back(backbone, prompt, several)),
         ("nested and quoted arguments", lambda: _read_back(backbone, prompt, hard)),
@@ -221,6 +138,14 @@ def _start_token(backbone: Backbone, prompt: Prompt) -> str:
     if count > 1:
         raise _Broken(f"{backbone.tokenizer.bos_token} stands {count} times in the prompt")
     return "none" if not count else f"{backbone.tokenizer.bos_token} once"
+
+
+def _note_place(backbone: Backbone) -> str:
+    try:
+        default = default_system(backbone.builder, backbone.tokenizer)
+    except SystemNoteError as error:
+        raise _Broken(str(error)) from None
+    return f"behind {default!r}" if default else "the system message"
 
 
 def _opening(backbone: Backbone, prompt: Prompt) -> str:
@@ -327,9 +252,3 @@ def _appended(
             raise _Broken(f"the rollout has {difference}")
         return f"differs from the whole dialogue: the rollout has {difference}"
     return "as in the whole dialogue"
-
-
-def prompt_ids(backbone: Backbone, prompt: Prompt) -> list[int]:
-    """The prompt as the agent loop renders it."""
-    ids = backbone.builder.build_initial_tokens(list(prompt.messages), tools=list(prompt.tools))
-    return list(ids)

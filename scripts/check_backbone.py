@@ -12,7 +12,6 @@ import itertools
 import json
 import logging
 import sys
-import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,10 +39,14 @@ else:  # when a script runs, `scripts` is a package of verl's
     with warnings.catch_warnings():  # of what they import
         warnings.simplefilter("ignore")
         import backbone_checks as checks
+        import verl  # noqa: F401
+
+from seal.train.backbone import Backbone, BackboneError, load_backbone
+from seal.train.prompt_budget import largest_interface, prompt_limit
+from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLIT_FILE = ROOT / "data/bfcl_400_split.json"
-AT_ONCE = 8
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -94,39 +97,22 @@ def task_ids(number: int, first: str) -> list[str]:
     return list(dict.fromkeys([first, *spread]))
 
 
-async def fetch_prompts(
+async def opened(
     url: str | list[str],
     token: str | None,
     recipe: DictConfig,
     ids: Sequence[str],
     console: Console,
-) -> list[checks.Prompt]:
-    """How tasks open in evaluation.
+) -> list[Prompt]:
+    """How tasks open in evaluation, with a progress bar.
 
     Raises:
         EnvironmentFault: The service fails, or does not know a task.
     """
-    prompts: list[checks.Prompt] = []
     async with EnvironmentClient(url, recipe.env_service.env_type, token=token) as client:
         await client.health()
-
-        async def fetch(task_id: str) -> checks.Prompt:
-            instance = uuid.uuid4().hex
-            opened = await client.create(
-                instance,
-                task_id,
-                mode="eval",
-                run_id="check_backbone",
-                interface_version=None,
-                tool_format=recipe.env_service.tool_format,
-            )
-            await client.release(instance)
-            return checks.Prompt(task_id, opened.category, opened.state, opened.tools)
-
-        starts = range(0, len(ids), AT_ONCE)
-        for start in track(starts, "reading tasks", console=console, transient=True):
-            prompts += await asyncio.gather(*map(fetch, ids[start : start + AT_ONCE]))
-    return prompts
+        batches = track(in_batches(ids), "reading tasks", console=console, transient=True)
+        return await fetch_prompts(client, batches, recipe.env_service.tool_format)
 
 
 def findings_table(findings: Sequence[checks.Finding]) -> Table:
@@ -137,47 +123,56 @@ def findings_table(findings: Sequence[checks.Finding]) -> Table:
     return table
 
 
-def lengths_table(lengths: dict[str, list[int]], limit: int) -> tuple[Table, int]:
+def lengths_table(
+    title: str, prompts: Sequence[Prompt], counts: Sequence[int], limit: int
+) -> tuple[Table, int]:
     """One row a category, and how many prompts do not fit; a prompt has to be below the limit."""
-    table = Table("prompts", "n", "shortest", "median", "longest", f"not below {limit}")
-    rows = {**lengths, "all": [one for some in lengths.values() for one in some]}
-    too_long = 0
-    for category, counts in rows.items():
-        ordered = sorted(counts)
-        too_long = sum(one >= limit for one in counts)
-        numbers = (len(counts), ordered[0], ordered[len(counts) // 2], ordered[-1], too_long)
+    table = Table(title, "n", "shortest", "median", "longest", f"not below {limit}")
+    lengths: dict[str, list[int]] = {}
+    for prompt, count in zip(prompts, counts, strict=True):
+        lengths.setdefault(prompt.category, []).append(count)
+    rows = {**lengths, "all": list(counts)}
+    for category, some in rows.items():
+        ordered = sorted(some)
+        overlong = sum(one >= limit for one in some)
+        numbers = (len(some), ordered[0], ordered[len(ordered) // 2], ordered[-1], overlong)
         table.add_row(category, *map(str, numbers))
-    return table, too_long
+    return table, overlong
 
 
 def report(
-    backbone: checks.Backbone,
-    prompts: Sequence[checks.Prompt],
-    recipe: DictConfig,
-    console: Console,
+    backbone: Backbone, prompts: Sequence[Prompt], recipe: DictConfig, console: Console
 ) -> bool:
-    """Print both tables; whether everything holds."""
+    """Print all tables; whether everything holds."""
     findings = checks.check(backbone, prompts[0])
     console.print(findings_table(findings))
     good = all(one.passed for one in findings)
-    lengths: dict[str, list[int]] = {}
+    shown = largest_interface(backbone, recipe)
+    kinds = {
+        "prompts in evaluation": list(prompts),
+        "in training, largest interface": [in_training(prompt, shown) for prompt in prompts],
+    }
+    limit = prompt_limit(recipe)
+    longest = too_long = 0
     try:
-        for prompt in track(prompts, "counting tokens", console=console, transient=True):
-            ids = checks.prompt_ids(backbone, prompt)
-            lengths.setdefault(prompt.category, []).append(len(ids))
+        for title, some in kinds.items():
+            counts = count_tokens(
+                backbone,
+                some,
+                watch=lambda one: track(one, "counting tokens", console=console, transient=True),
+            )
+            table, overlong = lengths_table(title, some, counts, limit)
+            console.print(table)
+            longest, too_long = max(longest, *counts), too_long + overlong
     except checks.TEMPLATE_ERRORS as error:
         console.print(f"[red]prompts cannot be counted:[/red] {escape(str(error))}")
         return False
-    limit = int(recipe.data.max_prompt_length)
-    table, too_long = lengths_table(lengths, limit)
-    console.print(table)
-    longest = max(itertools.chain(*lengths.values()))
     room = min(int(recipe.data.max_response_length), model_length(recipe) - longest)
     console.print(f"tokens left for the dialogue behind the longest prompt: {room}")
     if too_long:
         console.print(
-            f"[red]{too_long} prompts do not fit:[/red] a rollout of such a task is an error; "
-            f"raise data.max_prompt_length above {longest}, and rollout.max_model_len with it"
+            f"[red]{too_long} prompts do not fit:[/red] a run with such a task is refused; "
+            f"set data.max_prompt_length above {longest}, and rollout.max_model_len with it"
         )
     if room <= 0:
         console.print("[red]no token is left for an answer:[/red] raise rollout.max_model_len")
@@ -193,14 +188,14 @@ def main(argv: Sequence[str]) -> int:
     chosen = [] if args.backbone is None else [f"backbone={args.backbone}"]
     try:
         recipe = load_recipe(args.conf, [*chosen, *args.overrides])
-        backbone = checks.load_backbone(args.path, recipe)
+        backbone = load_backbone(args.path, recipe)
         with service_url(args, recipe) as url:
             token = None if args.with_bfcl else read_token(recipe.env_service.token_file)
             ids = task_ids(args.tasks, args.task)
-            prompts = asyncio.run(fetch_prompts(url, token, recipe, ids, console))
+            prompts = asyncio.run(opened(url, token, recipe, ids, console))
         good = report(backbone, prompts, recipe, console)
     except (
-        checks.BackboneError,
+        BackboneError,
         EnvironmentFault,
         RecipeError,
         ServiceFailed,

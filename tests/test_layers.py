@@ -20,7 +20,10 @@ METHOD = (
 )
 DIALOGUE = ("seal.access_token", "seal.addresses", "seal.client", "seal.episode")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
-TRAINER_STACK = ("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict", "omegaconf")
+TRAINER_STACK = (
+    *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
+    *("omegaconf", "pyarrow", "transformers"),
+)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ high. The sentences are in `texts`.
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -273,6 +273,26 @@ def evolve(interface: Interface, profile: FailureProfile, config: InterfaceConfi
     )
 
 
+def largest(config: InterfaceConfig, length: Callable[[str], int]) -> Interface:
+    """The interface that takes the most room: every part a recipe may show, the longest guidelines.
+
+    Args:
+        config: Which components may act.
+        length: Of a text, e.g. in tokens.
+
+    >>> largest(InterfaceConfig(max_guidelines=1, schema_cues=False), len).active()
+    ('recovery_feedback', 'guideline:spurious_tool_call')
+    """
+    by_length = sorted(FAILURES, key=lambda label: -length(texts.GUIDELINES[label]))
+    return Interface(
+        version=1,
+        schema_cues=config.schema_cues or config.static_schema_cues,
+        affordance_cues=config.schema_cues,
+        recovery_feedback=config.recovery_feedback,
+        guidelines=tuple(by_length[: config.max_guidelines]) if config.guidelines else (),
+    )
+
+
 def difference(before: Interface, after: Interface) -> str:
     """What one version shows and another does not, a line a part; "no change" if there is nothing.
 
@@ -388,7 +408,9 @@ def _mark(schema: dict[str, Any]) -> None:
         cues = [texts.TYPE_MARK.format(declared)] if declared is not None else []
         if "enum" in field:
             cues.append(texts.ENUM_MARK.format(", ".join(map(repr, field["enum"]))))
-        field["description"] = " ".join([field.get("description", "").strip(), mark, *cues]).strip()
+        # Not stripped: without its cues a description is the original one.
+        said = [field["description"]] if field.get("description") else []
+        field["description"] = " ".join([*said, mark, *cues])
         _mark(field)
         if isinstance(field.get("items"), dict):
             _mark(field["items"])

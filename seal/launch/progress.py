@@ -15,6 +15,7 @@ from rich.progress import (
 )
 
 PHASES = {
+    "prompts": "counting the tokens of all prompts",
     "start": "starting Ray, verl and vLLM",
     "ready": "ready",
     "weight_transfer": "handing weights to the rollout workers",

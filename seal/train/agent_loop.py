@@ -20,8 +20,10 @@ from seal.addresses import url_list
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.shaping import RewardShaping, shaped_reward
 from seal.episode import Episode, Task, run_episode
+from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord
 from seal.train.stop_tokens import stop_token_ids
+from seal.train.system_note import behind_default, default_system
 from seal.wire import Message, ToolDoc
 
 
@@ -101,13 +103,18 @@ class SealAgentLoop(AgentLoopBase):
     ) -> str | None:
         """One assistant message; None when the token budget is used up."""
         messages = list(messages)
+        if messages[0]["role"] == "system":
+            default = default_system(self.continuous_token_builder, self.tokenizer)
+            messages = behind_default(messages, default)
         if not stream.seen:
             stream.ids = await self.ct_build_initial_tokens(messages, tools=list(tools))
+            # verl cuts a longer prompt from the left: the interface and tool docs would go. The
+            # run has counted all prompts before its first step (seal.train.prompt_budget).
             if len(stream.ids) >= self.rollout_config.prompt_length:
-                # verl cuts a longer prompt from the left: the interface and tool docs would go.
-                raise ValueError(
-                    f"the prompt of a rollout fills data.max_prompt_length="
-                    f"{self.rollout_config.prompt_length} tokens; raise it, or leave the task out"
+                raise PromptBudgetError(
+                    f"the prompt of a rollout has {len(stream.ids)} tokens, but was counted to fit "
+                    f"data.max_prompt_length={self.rollout_config.prompt_length}: has the "
+                    "environment service changed since?"
                 )
         else:
             # Tool docs stand in the prompt already; the delta renders the same without them.

@@ -9,6 +9,7 @@ import argparse
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -17,7 +18,9 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
+from seal.loop_log import LoopLog
 from seal.train.node import ROOT
+from seal.train.prompt_budget import check_prompts
 
 OF_A_NEW_RAY = (
     "num_cpus",
@@ -111,6 +114,10 @@ def main() -> None:
     config.ray_kwargs.ray_init = ray_settings(config, os.environ)
     OmegaConf.set_struct(config, True)
     validate_config(config, need_reference_policy(config), need_critic(config))
+    log = LoopLog(Path(config.seal.loop_dir))
+    log.phase("prompts", 0)
+    check_prompts(config)
+    log.phase("start", 0)
     try:
         run_ppo(config, SealTaskRunner)
     except ConnectionError as error:

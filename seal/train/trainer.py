@@ -50,6 +50,10 @@ class MissingMetricError(Exception):
     """A validation did not give the metric that the best checkpoint is chosen by."""
 
 
+class ForeignInterfaceError(Exception):
+    """The environment service is of another version than the trainer."""
+
+
 @register_trainer(TRAINER_MODE)
 class SealTrainer(PPOTrainerSync):
     """GRPO whose advantages are reweighted by diagnosis and whose interface co-evolves."""
@@ -205,7 +209,11 @@ class SealTrainer(PPOTrainerSync):
         self._loop_log.phase("step_end", self.global_steps)
 
     def _send_profile(self) -> InterfaceReply:
-        """Omega_{t+1} = Evolve(Omega_t, C_t), made by the service (paper section 3.3)."""
+        """Omega_{t+1} = Evolve(Omega_t, C_t), made by the service (paper section 3.3).
+
+        Raises:
+            ForeignInterfaceError: The service would show other texts than this trainer knows.
+        """
 
         async def put() -> InterfaceReply:
             settings = self.config.env_service
@@ -224,6 +232,12 @@ class SealTrainer(PPOTrainerSync):
 
         reply = asyncio.run(put())
         self._interface = Interface.from_json(reply.interface)
+        if self._interface.content_hash() != reply.content_hash:
+            raise ForeignInterfaceError(
+                "the environment service shows other interface texts than this trainer has, so "
+                "prompts were counted wrongly and records would not say what was shown: run both "
+                "from the same version of the project"
+            )
         return reply
 
     # ---- checkpoints -------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """check_backbone on real BFCL tasks, with the chat templates that the backbones' models ship.
 
-The templates are those of tests/real_tokenizers.py. Where only texts matter, a token is a byte, which
-takes any text, or one of the model's special tokens.
+Tokenizers and templates of models are those of tests/real_tokenizers.py. Where a template made up
+for a test is to fail, a token is a byte: the text matters alone.
 """
 
 import asyncio
 import functools
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,58 +21,54 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 from rich.console import Console
-from service_process import SERVICE_PYTHON, ServiceProcess
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from seal.formats import ToolCall, parse
 from seal.launch.recipe import EXP, load_recipe
+from seal.train.backbone import load_backbone
+from seal.train.prompts import Prompt, prompt_ids
 
 TASKS = ["multi_turn_base_0", "multi_turn_base_100", "multi_turn_miss_func_150"]
 """The last two share no tool class."""
 
-QWEN = ("qwen2", ["<|im_start|>", "<|im_end|>", "<|endoftext|>"], None, "<|im_end|>")
-LLAMA = (
-    "llama",
-    ["<|begin_of_text|>", "<|end_of_text|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]
-    + ["<|start_header_id|>", "<|end_header_id|>"],
-    "<|begin_of_text|>",
-    "<|eot_id|>",
-)
-QWEN_MARKS = ["tool_call", "think", "tool_response"]
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
 FAMILY = {
-    "qwen2.5-3b": ("qwen2_5", QWEN),
-    "qwen2.5-7b": ("qwen2_5", QWEN),
-    "qwen3.5-4b": ("qwen3_5_think", ("qwen3_5", *QWEN[1:])),
-    "toolace-2-8b": ("llama3_1", LLAMA),
+    "qwen2.5-3b": ("qwen2.5", "qwen2", "qwen2_5"),
+    "qwen2.5-7b": ("qwen2.5", "qwen2", "qwen2_5"),
+    "qwen3.5-4b": ("qwen2.5", "qwen3_5", "qwen3_5_think"),
+    "toolace-2-8b": ("llama3.1", "llama", "llama3_1"),
 }
+"""Of each group: vocabulary, model_type and the template that its model ships."""
 ROOMY = ["data.max_prompt_length=60000", "actor_rollout_ref.rollout.max_model_len=90000"]
 
 
-def shipped_template(name: str) -> str:
-    return real_tokenizers.template(name)
+def real_folder(folder: Path, vocabulary: str, model_type: str, template: str) -> str:
+    """A real tokenizer with a chat template."""
+    shutil.copytree(real_tokenizers.folder(vocabulary), folder, dirs_exist_ok=True)
+    (folder / "chat_template.jinja").write_text(template)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": model_type}))
+    return str(folder)
 
 
-def model_folder(folder: Path, template: str | None, family: tuple[Any, ...] = QWEN) -> str:
-    """A folder as a model has one, without weights."""
-    model_type, special, start, end = family
+def model_folder(folder: Path, template: str | None) -> str:
+    """A folder as a model has one, without weights; a token is a byte."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(one, normalized=False) for one in special])
-    marks = [f"<{slash}{mark}>" for mark in QWEN_MARKS for slash in ("", "/")]
-    if start is None:
-        tokenizer.add_tokens([AddedToken(mark, normalized=False) for mark in marks])
+    tokenizer.add_special_tokens([AddedToken(one, normalized=False) for one in SPECIAL])
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token=start,
-        eos_token=end,
-        pad_token=special[1],
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
         chat_template=template,
         clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "qwen2", "transformers_version": "4.43.1"})
+    )
     return str(folder)
 
 
@@ -81,25 +78,23 @@ def recipe_of(*overrides: str) -> DictConfig:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    if not SERVICE_PYTHON.exists():
-        pytest.skip("no service: bash install.sh")
-    with ServiceProcess(["--workers=1"]) as service:
-        yield service.url
-
-
-@pytest.fixture(scope="module")
-def prompts(url: str) -> list[checks.Prompt]:
+def prompts(url: str) -> list[Prompt]:
     recipe = recipe_of()
-    return asyncio.run(check_backbone.fetch_prompts(url, None, recipe, TASKS, Console(quiet=True)))
+    return asyncio.run(check_backbone.opened(url, None, recipe, TASKS, Console(quiet=True)))
+
+
+def shipped(name: str) -> str:
+    return real_tokenizers.template(FAMILY[name][2])
 
 
 def findings(
-    folder: Path, template: str, name: str, prompt: checks.Prompt, *overrides: str
+    folder: Path, template: str, name: str, prompt: Prompt, *overrides: str
 ) -> dict[str, checks.Finding]:
-    path = model_folder(folder, template, FAMILY[name][1])
+    path = model_folder(folder, template)
+    if template == shipped(name):
+        path = real_folder(folder, *FAMILY[name][:2], template)
     recipe = recipe_of(f"backbone={name}", *overrides)
-    found = checks.check(checks.load_backbone(path, recipe), prompt)
+    found = checks.check(load_backbone(path, recipe), prompt)
     return {one.name: one for one in found}
 
 
@@ -112,9 +107,9 @@ def failed(found: dict[str, checks.Finding]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_a_backbones_template_and_format_fit_each_other(
-    name: str, tmp_path: Path, prompts: list[checks.Prompt]
+    name: str, tmp_path: Path, prompts: list[Prompt]
 ) -> None:
-    template = shipped_template(FAMILY[name][0])
+    template = shipped(name)
     for number, prompt in enumerate(prompts[1:]):
         found = findings(tmp_path / str(number), template, name, prompt)
         assert failed(found) == {}
@@ -122,27 +117,26 @@ def test_a_backbones_template_and_format_fit_each_other(
         assert {found[key].detail for key in found if "read back" in key} == {""}
 
 
-def test_thinking_is_off_for_qwen35(tmp_path: Path, prompts: list[checks.Prompt]) -> None:
-    template = shipped_template("qwen3_5_think")
-    path = model_folder(tmp_path, template, FAMILY["qwen3.5-4b"][1])
+def test_thinking_is_off_for_qwen35(tmp_path: Path, prompts: list[Prompt]) -> None:
+    path = real_folder(tmp_path, "qwen2.5", "qwen3_5", shipped("qwen3.5-4b"))
     for overrides, end in (
         ([], "<think>\n\n</think>\n\n"),
         (["~data.apply_chat_template_kwargs.enable_thinking"], "<think>\n"),
     ):
         recipe = recipe_of("backbone=qwen3.5-4b", *overrides)
-        backbone = checks.load_backbone(path, recipe)
-        shown = backbone.tokenizer.decode(checks.prompt_ids(backbone, prompts[0]))
+        backbone = load_backbone(path, recipe)
+        shown = backbone.tokenizer.decode(prompt_ids(backbone, prompts[0]))
         assert shown.endswith("<|im_start|>assistant\n" + end)
 
 
 def test_llama_31s_own_template_does_not_do_for_several_calls(
-    tmp_path: Path, prompts: list[checks.Prompt]
+    tmp_path: Path, prompts: list[Prompt]
 ) -> None:
     own = (
         "actor_rollout_ref.model.custom_chat_template=null",
         "env_service.tool_format=llama3_json",
     )
-    template = shipped_template("llama3_1")
+    template = shipped("toolace-2-8b")
     broken = failed(findings(tmp_path, template, "toolace-2-8b", prompts[1], *own))
     assert "single tool-calls" in broken["several results are appended"]
     assert "one call is read back" not in broken
@@ -152,9 +146,9 @@ def test_llama_31s_own_template_does_not_do_for_several_calls(
     ("name", "other"), [("qwen2.5-3b", "qwen3_coder"), ("qwen3.5-4b", "hermes")]
 )
 def test_another_format_than_the_templates_is_found(
-    name: str, other: str, tmp_path: Path, prompts: list[checks.Prompt]
+    name: str, other: str, tmp_path: Path, prompts: list[Prompt]
 ) -> None:
-    template = shipped_template(FAMILY[name][0])
+    template = shipped(name)
     broken = failed(
         findings(tmp_path, template, name, prompts[1], f"env_service.tool_format={other}")
     )
@@ -173,20 +167,11 @@ CALLS = st.lists(st.dictionaries(st.sampled_from(["a", "b_2"]), JSON), min_size=
 
 
 @pytest.fixture(scope="module")
-def writers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def writers() -> dict[str, Any]:
     toolace = recipe_of("backbone=toolace-2-8b")
-    templates = {
-        "pythonic": toolace.actor_rollout_ref.model.custom_chat_template,
-        "hermes": shipped_template("qwen2_5"),
-    }
-    folder = tmp_path_factory.mktemp("writers")
-    family = {"pythonic": LLAMA, "hermes": QWEN}
-    return {
-        tool_format: PreTrainedTokenizerFast.from_pretrained(
-            model_folder(folder / tool_format, template, family[tool_format])
-        )
-        for tool_format, template in templates.items()
-    }
+    pythonic = real_tokenizers.load("llama3.1")
+    pythonic.chat_template = toolace.actor_rollout_ref.model.custom_chat_template
+    return {"pythonic": pythonic, "hermes": real_tokenizers.load("qwen2.5")}
 
 
 @settings(max_examples=60, deadline=None)
@@ -235,13 +220,13 @@ BROKEN = {
 }
 
 
-def test_a_plain_template_is_fine(tmp_path: Path, prompts: list[checks.Prompt]) -> None:
+def test_a_plain_template_is_fine(tmp_path: Path, prompts: list[Prompt]) -> None:
     assert failed(findings(tmp_path, GOOD, "qwen2.5-3b", prompts[1])) == {}
 
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_is_broken_in_a_template_is_said(
-    case: str, tmp_path: Path, prompts: list[checks.Prompt]
+    case: str, tmp_path: Path, prompts: list[Prompt]
 ) -> None:
     old, new, said = BROKEN[case]
     assert old in GOOD
@@ -277,7 +262,7 @@ def test_prompts_that_do_not_fit_fail_the_command(
 
 
 def test_the_tiny_policys_tokenizer_fits_the_quickstart(
-    tmp_path: Path, url: str, prompts: list[checks.Prompt], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, url: str, prompts: list[Prompt], capsys: pytest.CaptureFixture[str]
 ) -> None:
     from make_tiny_policy import train_tokenizer
 

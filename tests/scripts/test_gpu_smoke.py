@@ -300,7 +300,7 @@ def test_what_runs_is_the_recipe_with_small_batches() -> None:
     assert recipe.actor_rollout_ref.model.custom_chat_template is None
     assert recipe.env_service.stop_tokens == []
     # The longest tool docs are 7,600 tokens, the longest dialogue has 8 turns.
-    assert recipe.data.max_prompt_length == 8192
+    assert recipe.data.max_prompt_length == 8704
     assert recipe.data.max_response_length >= 8 * recipe.env_service.max_tokens_per_step * 1.5
 
 

@@ -1,0 +1,87 @@
+"""A backbone's tokenizer, loaded as verl loads it, with the tokens at which its messages end.
+
+In: a model's folder or hub name and the recipe. Out: a `Backbone`. The check of prompts before a
+run and scripts/check_backbone.py use it. Weights are not needed.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from transformers import GenerationConfig, PretrainedConfig
+from verl.utils import hf_processor, hf_tokenizer
+from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+from seal.train.stop_tokens import stop_token_ids
+
+
+class BackboneError(Exception):
+    """The model's folder cannot be used at all."""
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A tokenizer as a run has it."""
+
+    tokenizer: Any
+    builder: Any
+    """verl's builder of rollout tokens, chosen by the model's type."""
+    tool_format: str
+    """How calls are read (seal.formats)."""
+    stop_ids: frozenset[int]
+    """Tokens at which generation stops: the recipe's, the tokenizer's, the model's own."""
+
+
+def load_backbone(path: str, recipe: DictConfig) -> Backbone:
+    """Load the tokenizer the way verl does for a run of the recipe.
+
+    Raises:
+        BackboneError: There is no tokenizer or no config.json, the tokenizer has no chat template,
+            or it lacks a stop token of the recipe.
+    """
+    model = recipe.actor_rollout_ref.model
+    trust = {"trust_remote_code": bool(model.trust_remote_code)}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # verl warns where a model has no processor
+            tokenizer = hf_tokenizer(path, **trust)
+            processor = hf_processor(path, **trust)
+            config, _ = PretrainedConfig.get_config_dict(path)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise BackboneError(f"cannot load the tokenizer of {path}: {first}") from error
+    if "model_type" not in config:
+        raise BackboneError(f"{path} has no config.json with a model_type, by which verl goes")
+    if model.custom_chat_template is not None:
+        tokenizer.chat_template = model.custom_chat_template
+        if processor is not None:
+            processor.chat_template = model.custom_chat_template
+    if not tokenizer.chat_template:
+        raise BackboneError(
+            f"the tokenizer of {path} has no chat template: a base model? Name an instruct model, "
+            "or set actor_rollout_ref.model.custom_chat_template"
+        )
+    try:
+        stops = set(stop_token_ids(tokenizer, recipe.env_service.stop_tokens))
+    except ValueError as error:
+        raise BackboneError(str(error)) from error
+    builder = create_continuous_token_builder(
+        tokenizer,
+        hf_model_type=config["model_type"],
+        chat_template_kwargs=OmegaConf.to_container(recipe.data.apply_chat_template_kwargs),
+        processor=processor,
+    )
+    stops |= _own_stop_ids(path, tokenizer)
+    return Backbone(tokenizer, builder, recipe.env_service.tool_format, frozenset(stops))
+
+
+def _own_stop_ids(path: str, tokenizer: Any) -> set[int]:
+    """Where vLLM stops without being told: the tokenizer's end and generation_config.json's."""
+    found = {tokenizer.eos_token_id}
+    try:
+        ends = GenerationConfig.from_pretrained(path).eos_token_id
+    except OSError:  # the file is optional
+        ends = None
+    found.update(ends if isinstance(ends, list) else [ends])
+    return {one for one in found if one is not None}

@@ -1,0 +1,111 @@
+"""Whether every prompt of a run fits its token budget; asked before the first worker starts.
+
+In: the resolved recipe and the running service. Out: nothing, or `PromptBudgetError`. A task whose
+prompt does not fit cannot be rolled out, and mostly recipes with a learning interface would lose
+such tasks: a comparison of recipes would then be one of different tasks. Training prompts are
+counted under the largest interface that the recipe can show, evaluation prompts as they are.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet
+from omegaconf import DictConfig, ListConfig
+from verl.utils.fs import copy_to_local
+
+from seal.access_token import read_token
+from seal.addresses import url_list
+from seal.client import EnvironmentClient
+from seal.coevolution.interface import Interface, InterfaceConfig, largest
+from seal.train.backbone import Backbone, load_backbone
+from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
+
+CACHE = Path("experiments/prompt_tokens")
+"""Counts of earlier runs, by a hash of tokenizer, template and prompts."""
+
+logger = logging.getLogger(__name__)
+
+
+class PromptBudgetError(Exception):
+    """Prompts do not fit the recipe's token budget: the recipe is to be changed."""
+
+
+def prompt_limit(config: DictConfig) -> int:
+    """A prompt has to have fewer tokens than this: the policy is to say something behind it."""
+    rollout = config.actor_rollout_ref.rollout
+    return min(int(config.data.max_prompt_length), int(rollout.max_model_len or 2**31))
+
+
+def largest_interface(backbone: Backbone, config: DictConfig) -> Interface:
+    """The interface of a recipe that takes the most tokens."""
+
+    def length(text: str) -> int:
+        return len(backbone.tokenizer.encode(text, add_special_tokens=False))
+
+    return largest(InterfaceConfig(**config.seal.interface), length)
+
+
+def check_prompts(config: DictConfig) -> None:
+    """Count the prompts of all tasks of the run's data files.
+
+    Raises:
+        PromptBudgetError: A prompt does not fit; the message says how many do not and what to set.
+        BackboneError: The tokenizer cannot be loaded.
+        EnvironmentFault: The service fails, or does not know a task.
+    """
+    backbone = load_backbone(copy_to_local(config.actor_rollout_ref.model.path), config)
+    tasks = {mode: task_ids(config, mode) for mode in ("train", "eval")}
+    opened = asyncio.run(_opened(config, sorted({*tasks["train"], *tasks["eval"]})))
+    shown = largest_interface(backbone, config)
+    refuse_overlong(
+        config, backbone, [in_training(opened[one], shown) for one in tasks["train"]], "training"
+    )
+    refuse_overlong(config, backbone, [opened[one] for one in tasks["eval"]], "evaluation")
+
+
+def refuse_overlong(
+    config: DictConfig, backbone: Backbone, prompts: Sequence[Prompt], kind: str
+) -> None:
+    """Count prompts of one kind.
+
+    Raises:
+        PromptBudgetError: One has not fewer tokens than `prompt_limit`.
+    """
+    if not prompts:
+        return
+    counts = count_tokens(backbone, prompts, CACHE)
+    longest = max(counts)
+    limit = prompt_limit(config)
+    logger.info("%s prompts: the longest of %d has %d tokens", kind, len(counts), longest)
+    overlong = sum(count >= limit for count in counts)
+    if not overlong:
+        return
+    under = " under the largest learning interface of the recipe" if kind == "training" else ""
+    raise PromptBudgetError(
+        f"{overlong} of {len(counts)} {kind} prompts do not fit{under}: "
+        f"{prompts[counts.index(longest)].task_id} has {longest} tokens, the limit is {limit}. Set "
+        f"data.max_prompt_length above {longest}, and data.max_response_length so that both fit "
+        "actor_rollout_ref.rollout.max_model_len; or take the tasks out of the data file"
+    )
+
+
+def task_ids(config: DictConfig, mode: str) -> list[str]:
+    """Tasks of the run's data files whose rows are rolled out in a mode, each once."""
+    found: dict[str, None] = {}
+    for files in (config.data.train_files, config.data.val_files):
+        for path in files if isinstance(files, ListConfig) else [files]:
+            for row in pyarrow.parquet.read_table(path, columns=["extra_info"]).to_pylist():
+                if row["extra_info"]["mode"] == mode:
+                    found[row["extra_info"]["task_id"]] = None
+    return list(found)
+
+
+async def _opened(config: DictConfig, ids: Sequence[str]) -> dict[str, Prompt]:
+    settings = config.env_service
+    async with EnvironmentClient(
+        url_list(settings.env_url), settings.env_type, token=read_token(settings.token_file)
+    ) as client:
+        prompts = await fetch_prompts(client, in_batches(ids), settings.tool_format)
+    return {prompt.task_id: prompt for prompt in prompts}

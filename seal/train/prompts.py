@@ -1,0 +1,134 @@
+"""Prompts of tasks, as a rollout sees them, and how many tokens they have.
+
+In: the environment service's openings of tasks in mode "eval". Out: the same under a learning
+interface, as mode "train" shows them, and token counts. The check before a run (`prompt_budget`)
+and scripts/check_backbone.py use it. A test compares `in_training` with the service.
+"""
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from seal.client import EnvironmentClient
+from seal.coevolution.interface import Interface
+from seal.train.backbone import Backbone
+from seal.train.system_note import behind_default, default_system
+from seal.wire import Message, ToolDoc
+
+AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How a task opens."""
+
+    task_id: str
+    category: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolDoc, ...]
+
+
+def in_batches(ids: Sequence[str]) -> list[Sequence[str]]:
+    """Task ids in the portions that are asked for at once."""
+    return [ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE)]
+
+
+async def fetch_prompts(
+    client: EnvironmentClient, batches: Iterable[Sequence[str]], tool_format: str
+) -> list[Prompt]:
+    """How tasks open in evaluation.
+
+    Args:
+        client: Of the environment service.
+        batches: Task ids, see `in_batches`; an iterable that shows progress will do.
+        tool_format: How the policy writes tool calls.
+
+    Raises:
+        EnvironmentFault: The service fails, or does not know a task.
+    """
+
+    async def fetch(task_id: str) -> Prompt:
+        instance = uuid.uuid4().hex
+        opened = await client.create(
+            instance,
+            task_id,
+            mode="eval",
+            run_id="prompts",
+            interface_version=None,
+            tool_format=tool_format,
+        )
+        await client.release(instance)
+        return Prompt(task_id, opened.category, opened.state, opened.tools)
+
+    prompts: list[Prompt] = []
+    for ids in batches:
+        prompts += await asyncio.gather(*map(fetch, ids))
+    return prompts
+
+
+def in_training(prompt: Prompt, interface: Interface) -> Prompt:
+    """The prompt as mode "train" shows it under an interface."""
+    note = interface.system_note()
+    system: tuple[Message, ...] = ()
+    if note is not None:
+        system = ({"role": "system", "content": note},)
+    return replace(
+        prompt,
+        messages=(*system, *prompt.messages),
+        tools=tuple(interface.tool_docs(prompt.tools)),
+    )
+
+
+def prompt_ids(backbone: Backbone, prompt: Prompt) -> list[int]:
+    """The prompt's tokens as the agent loop renders them."""
+    messages = list(prompt.messages)
+    if messages[0]["role"] == "system":
+        default = default_system(backbone.builder, backbone.tokenizer)
+        messages = behind_default(messages, default)
+    return list(backbone.builder.build_initial_tokens(messages, tools=list(prompt.tools)))
+
+
+def count_tokens(
+    backbone: Backbone,
+    prompts: Sequence[Prompt],
+    cache: Path | None = None,
+    watch: Callable[[Sequence[Prompt]], Iterable[Prompt]] = iter,
+) -> list[int]:
+    """Tokens of each prompt, in order.
+
+    Args:
+        backbone: Tokenizer, chat template and its arguments.
+        prompts: What to count.
+        cache: Folder of earlier counts; None: count anew.
+        watch: Wraps the prompts to show progress.
+    """
+    known = None if cache is None else cache / f"{_key(backbone, prompts)}.json"
+    if known is not None and known.exists():
+        counts: list[int] = json.loads(known.read_text("utf-8"))
+        return counts
+    counts = [len(prompt_ids(backbone, prompt)) for prompt in watch(prompts)]
+    if known is not None:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = known.with_suffix(f".{uuid.uuid4().hex}")
+        unfinished.write_text(json.dumps(counts), "utf-8")
+        unfinished.replace(known)
+    return counts
+
+
+def _key(backbone: Backbone, prompts: Sequence[Prompt]) -> str:
+    """Changes with everything that the counts come from."""
+    tokenizer: Any = backbone.tokenizer
+    fast = tokenizer.is_fast  # written in Python otherwise: its merges cannot be had as text
+    facts = [
+        tokenizer.backend_tokenizer.to_str() if fast else sorted(tokenizer.get_vocab().items()),
+        tokenizer.chat_template,
+        backbone.builder.chat_template_kwargs,
+        type(backbone.builder).__name__,
+        [asdict(prompt) for prompt in prompts],
+    ]
+    return hashlib.sha256(json.dumps(facts).encode("utf-8")).hexdigest()[:32]
