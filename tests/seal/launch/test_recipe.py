@@ -31,7 +31,7 @@ def test_overrides_win_and_reach_what_refers_to_them() -> None:
 
 def test_one_address_or_a_list_of_them_composes() -> None:
     assert url_list(load_recipe(EXP / "SEAL.yaml", []).env_service.env_url) == (
-        "http://127.0.0.1:8080",
+        "http://127.0.0.1:8082",
     )
     overrides = ["env_service.env_url=[http://a:1,http://b:2]", "env_service.token_file=my/token"]
     settings = load_recipe(EXP / "SEAL.yaml", overrides).env_service
