@@ -32,7 +32,7 @@ from seal.launch.interrupts import ignore_interrupts
 from seal.launch.logview import start_logview
 from seal.launch.processes import Family
 from seal.launch.progress import RunProgress
-from seal.launch.record import Launch, command_line, record_launch
+from seal.launch.record import Launch, command_line, gpus, record_launch
 from seal.launch.report import Finished, print_report
 from seal.launch.resume import CONFIG, check_resume
 from seal.launch.service import check_can_start, check_service, check_settings, start_service
@@ -97,8 +97,10 @@ class Launcher:
 
     def _run(self) -> None:
         started = time.monotonic()
-        check_inputs(self.recipe)
         address = ray_address(self.recipe)
+        if address is None:
+            check_gpus(self.recipe)
+        check_inputs(self.recipe)
         step = check_resume(self.recipe) if self.options.resume else None
         if step is None:
             check_outputs_free(self.recipe)
@@ -185,6 +187,20 @@ class Launcher:
 
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def check_gpus(recipe: DictConfig) -> None:
+    """Refuse a recipe for GPUs on a machine without one.
+
+    Raises:
+        RunError: The run would start its own Ray on this machine, which has none.
+    """
+    if recipe.trainer.device == "cuda" and not gpus():
+        raise RunError(
+            f"this recipe needs GPUs: it asks for {recipe.trainer.n_gpus_per_node} "
+            "(trainer.n_gpus_per_node), and nvidia-smi finds none on this machine. The quickstart "
+            "runs without: .venv/bin/python launcher.py --conf exp/quickstart.yaml --with-bfcl"
+        )
 
 
 def check_inputs(recipe: DictConfig) -> None:
