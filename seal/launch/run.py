@@ -37,6 +37,7 @@ from seal.launch.report import Finished, print_report
 from seal.launch.resume import CONFIG, check_resume
 from seal.launch.service import check_can_start, check_service, check_settings, start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
+from seal.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
 
 FREE_DISK_BYTES = 2 * 1024**3
 
@@ -85,15 +86,19 @@ class Launcher:
             KeyboardInterrupt: The user, or the system, wants it to end.
         """
         with locked_name(self.recipe, self.family.launch_id) as before:
+            ended = FAILED
             try:
                 self._end_leftovers(before)
                 self._run()
+                ended = DONE
             except KeyboardInterrupt:
+                ended = INTERRUPTED
                 self._say("\nending all processes of the run")
                 raise
             finally:
                 ignore_interrupts()
                 self.left = self.family.end()
+                self._note_end(ended)
 
     def _run(self) -> None:
         started = time.monotonic()
@@ -184,6 +189,16 @@ class Launcher:
                 f"ending {len(members)} processes that an earlier launch of this name left behind"
             )
             left.end()
+
+    def _note_end(self, how: str) -> None:
+        """Say in the loop log that no process of the run writes any more, and why."""
+        if not self.trains:
+            return
+        try:
+            LoopLog(folders.ROOT / self.recipe.seal.loop_dir).end(how)
+        except (OSError, ValueError) as error:
+            # A full disk may be why the run failed, and may have cut a line of the log.
+            self._say(f"the loop log does not say that the run has ended: {error}")
 
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
