@@ -1,4 +1,4 @@
-"""Command line of the service: python -m env_service --host 127.0.0.1 --port 8080 --env bfcl.
+"""Command line of the service: python -m env_service --host 127.0.0.1 --port 8082 --env bfcl.
 
 In: arguments. Out: a served address, or one sentence on standard error and exit status 1. Listens
 on this machine only unless told otherwise, and then only with a token: whoever reaches the service
@@ -150,7 +150,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    add("--port", type=int, default=8080, help="port, 0 for any free one (%(default)s)")
+    add("--port", type=int, default=8082, help="port, 0 for any free one (%(default)s)")
     add(
         "--env",
         action="append",

@@ -11,8 +11,8 @@ time:
   the same, drawn by scenario, without that leak;
 * data/quickstart_tasks.json, data/quickstart_train.parquet, data/quickstart_eval.parquet: the
   shortest training tasks, and what the quickstart evaluates;
-* bfcl_data/multi_turn_processed.jsonl: every task with its reference, for summaries. It holds
-  answers and is not committed.
+* env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl: every task with its reference,
+  for summaries. It holds answers and is not committed.
 
 Files are replaced together, after all of them could be made. What evaluation tasks share with
 training tasks is printed for both splits; --leakage-report prints it for any other, and
@@ -38,6 +38,7 @@ else:
     import bfcl_splits as splits
 
 ROOT = Path(__file__).resolve().parents[1]
+PROCESSED = "env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl"
 TASKS_PER_CATEGORY = 200
 NEEDED = {"id": str, "question": list, "involved_classes": list}
 NEEDED_OF_REFERENCES = {"id": str, "ground_truth": list}
@@ -304,8 +305,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--processed",
         type=Path,
-        default=ROOT / "bfcl_data/multi_turn_processed.jsonl",
-        help="file with tasks and references (default: bfcl_data/multi_turn_processed.jsonl)",
+        default=ROOT / PROCESSED,
+        help=f"file with tasks and references (default: {PROCESSED})",
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument(

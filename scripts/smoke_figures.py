@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from seal.loop_log import DONE
+
 SAMPLE_S = 0.1
 # verl's phases of a step; what they leave of it is time between them.
 TIMED = ("gen", "old_log_prob", "ref", "adv", "update_actor", "update_weights")
@@ -161,7 +163,8 @@ def idle_by_phase(
 ) -> dict[str, dict[str, float]]:
     """GPU idle share and seconds of each phase of the loop log, over all steps after the first.
 
-    The time from a step's end to the next rollout counts as phase "step_end".
+    The time from a step's end to the next rollout counts as phase "step_end"; what follows the last
+    step is not counted.
 
     >>> log = [{"time": 0.0, "phase": "rollout", "step": 2}, {"time": 2.0, "phase": "update",
     ...         "step": 2}, {"time": 3.0, "phase": "step_end", "step": 2}]
@@ -170,7 +173,7 @@ def idle_by_phase(
     """
     found: dict[str, tuple[float, list[float]]] = {}
     for line, following in zip(phases, phases[1:], strict=False):
-        if line["step"] < 2:
+        if line["step"] < 2 or following["phase"] == DONE:
             continue
         start, end = line["time"], following["time"]
         length, busy = found.setdefault(line["phase"], (0.0, []))

@@ -124,7 +124,7 @@ def check_known(suites: dict[str, dict[str, Expected]], path: Path) -> None:
     if not path.is_file():
         raise BadInput(
             f"--bfcl-jsonl {path} does not exist; .venv/bin/python scripts/prepare_bfcl.py makes "
-            "bfcl_data/multi_turn_processed.jsonl"
+            "env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl"
         )
     known = {line.get("id"): line.get("category") for _, line in json_objects(path)}
     for tasks in suites.values():

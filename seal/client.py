@@ -67,7 +67,7 @@ class EnvironmentClient:
     the caller may begin them anew.
 
     Args:
-        urls: Base address, e.g. http://127.0.0.1:8080, or several.
+        urls: Base address, e.g. http://127.0.0.1:8082, or several.
         env_type: Name of the environment on these services, e.g. bfcl.
         token: Access token, for services that want one.
         timeout_s: Seconds one request may take.

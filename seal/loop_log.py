@@ -3,7 +3,7 @@
 * `rounds.jsonl`, a line a training round: labels, C_t, the interface shown and the evolved one;
 * `rollouts.jsonl`, a line a rollout that was trained on: labels with their reasons, weight;
 * `phases.jsonl`, a line each time the trainer begins something, which the launcher's progress bar
-  and watchdog read.
+  and watchdog read; its last line is the launcher's and says how the run ended.
 
 Standard library only, so the launcher can read without importing torch.
 """
@@ -17,6 +17,8 @@ from typing import Any
 ROUNDS = "rounds.jsonl"
 PHASES = "phases.jsonl"
 ROLLOUTS = "rollouts.jsonl"
+DONE, FAILED, INTERRUPTED = "done", "failed", "interrupted"
+"""Last phase of a run: how it ended. A run whose launcher was killed has none of them."""
 
 
 class LoopLog:
@@ -33,6 +35,11 @@ class LoopLog:
     def phase(self, name: str, step: int) -> None:
         """The trainer begins `name` (e.g. rollout, update, weight_transfer) of step `step`."""
         self._append(PHASES, {"phase": name, "step": step})
+
+    def end(self, how: str) -> None:
+        """The run has ended, DONE, FAILED or INTERRUPTED, in the step that was begun last."""
+        begun = list(LineReader(self._folder / PHASES).new())
+        self.phase(how, begun[-1]["step"] if begun else 0)
 
     def round(self, record: dict[str, Any]) -> None:
         """One finished training round."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts the BFCL environment service from any folder.
 #   BFCL_HOST  address to listen on  (127.0.0.1)
-#   BFCL_PORT  port to listen on     (8080)
+#   BFCL_PORT  port to listen on     (8082)
 # Further arguments go to python -m env_service. Signals reach python, as the shell is replaced.
 set -euo pipefail
 
@@ -15,4 +15,4 @@ fi
 
 cd "$root"
 exec "$python" -m env_service \
-    --host "${BFCL_HOST:-127.0.0.1}" --port "${BFCL_PORT:-8080}" --env bfcl "$@"
+    --host "${BFCL_HOST:-127.0.0.1}" --port "${BFCL_PORT:-8082}" --env bfcl "$@"

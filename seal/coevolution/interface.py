@@ -18,9 +18,9 @@ That is (published configuration): share among failed turns >= `min_prevalence`,
 trajectories that carry the label < `max_mean_reward`, at least `min_observations` turns. So a part
 goes when its failure is mastered. Guidelines are chosen by prevalence * (1 - mean reward).
 
-So that nothing flickers from round to round, what is active has it easier (this project's choice;
-`hysteresis` h = 0 is the published rule). A part that is on stays on until its labels fall below
-relaxed thresholds,
+With `hysteresis` h > 0, which is this project's and off in its recipes, less flickers from round to
+round: what is active has it easier. A part that is on stays on until its labels fall below relaxed
+thresholds,
 
     prevalence >= min_prevalence * (1 - h)        turns >= min_observations * (1 - h)
     mean reward < max_mean_reward + h * (1 - max_mean_reward)
@@ -64,7 +64,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class InterfaceConfig:
-    """Which components may act, and when. All thresholds but `hysteresis` are the published ones.
+    """Which components may act, and when. The defaults are the published rule.
 
     Raises:
         ValueError: A threshold is out of its range; the message says which.
@@ -86,7 +86,7 @@ class InterfaceConfig:
     """Least number of turns with the label, by mass."""
     max_guidelines: int = 3
     """Guidelines shown at once."""
-    hysteresis: float = 0.2
+    hysteresis: float = 0.0
     """How much easier it is to stay active than to become it, h in [0, 1); 0 is as published."""
 
     def __post_init__(self) -> None:

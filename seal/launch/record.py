@@ -150,17 +150,15 @@ def machine() -> Machine:
         cpu=_cpu(),
         cores=os.cpu_count(),
         memory_gib=round(psutil.virtual_memory().total / 1024**3, 1),
-        gpus=tuple(
-            (
-                _output(
-                    "nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv"
-                )
-                or b""
-            )
-            .decode("utf-8", "replace")
-            .splitlines()[1:]
-        ),
+        gpus=gpus(),
     )
+
+
+def gpus() -> tuple[str, ...]:
+    """Name, memory and driver of each GPU that nvidia-smi finds on this machine."""
+    asked = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    found = _output("nvidia-smi", *asked) or b""
+    return tuple(found.decode("utf-8", "replace").splitlines())
 
 
 def command_line(argv: Sequence[str]) -> list[str]:

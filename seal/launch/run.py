@@ -32,11 +32,12 @@ from seal.launch.interrupts import ignore_interrupts
 from seal.launch.logview import start_logview
 from seal.launch.processes import Family
 from seal.launch.progress import RunProgress
-from seal.launch.record import Launch, command_line, record_launch
+from seal.launch.record import Launch, command_line, gpus, record_launch
 from seal.launch.report import Finished, print_report
 from seal.launch.resume import CONFIG, check_resume
 from seal.launch.service import check_can_start, check_service, check_settings, start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
+from seal.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
 
 FREE_DISK_BYTES = 2 * 1024**3
 
@@ -85,20 +86,26 @@ class Launcher:
             KeyboardInterrupt: The user, or the system, wants it to end.
         """
         with locked_name(self.recipe, self.family.launch_id) as before:
+            ended = FAILED
             try:
                 self._end_leftovers(before)
                 self._run()
+                ended = DONE
             except KeyboardInterrupt:
+                ended = INTERRUPTED
                 self._say("\nending all processes of the run")
                 raise
             finally:
                 ignore_interrupts()
                 self.left = self.family.end()
+                self._note_end(ended)
 
     def _run(self) -> None:
         started = time.monotonic()
-        check_inputs(self.recipe)
         address = ray_address(self.recipe)
+        if address is None:
+            check_gpus(self.recipe)
+        check_inputs(self.recipe)
         step = check_resume(self.recipe) if self.options.resume else None
         if step is None:
             check_outputs_free(self.recipe)
@@ -183,8 +190,32 @@ class Launcher:
             )
             left.end()
 
+    def _note_end(self, how: str) -> None:
+        """Say in the loop log that no process of the run writes any more, and why."""
+        if not self.trains:
+            return
+        try:
+            LoopLog(folders.ROOT / self.recipe.seal.loop_dir).end(how)
+        except (OSError, ValueError) as error:
+            # A full disk may be why the run failed, and may have cut a line of the log.
+            self._say(f"the loop log does not say that the run has ended: {error}")
+
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def check_gpus(recipe: DictConfig) -> None:
+    """Refuse a recipe for GPUs on a machine without one.
+
+    Raises:
+        RunError: The run would start its own Ray on this machine, which has none.
+    """
+    if recipe.trainer.device == "cuda" and not gpus():
+        raise RunError(
+            f"this recipe needs GPUs: it asks for {recipe.trainer.n_gpus_per_node} "
+            "(trainer.n_gpus_per_node), and nvidia-smi finds none on this machine. The quickstart "
+            "runs without: .venv/bin/python launcher.py --conf exp/quickstart.yaml --with-bfcl"
+        )
 
 
 def check_inputs(recipe: DictConfig) -> None:

@@ -123,7 +123,7 @@ def urls(recipe: DictConfig) -> tuple[str, ...]:
     value = recipe.env_service.env_url
     found = url_list(map(str, value) if isinstance(value, ListConfig) else [str(value)])
     if not found:
-        raise RunError("env_service.env_url=[] has no address like http://127.0.0.1:8080")
+        raise RunError("env_service.env_url=[] has no address like http://127.0.0.1:8082")
     for url in found:
         _host_and_port(url)
     return found
@@ -182,7 +182,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
             return address.hostname, address.port
     except ValueError:
         pass  # not a port; the sentence below says what is expected
-    raise RunError(f"env_service.env_url={url!r} is no address like http://127.0.0.1:8080")
+    raise RunError(f"env_service.env_url={url!r} is no address like http://127.0.0.1:8082")
 
 
 def _token(recipe: DictConfig) -> str | None:

@@ -17,12 +17,12 @@ from typing import Any
 from seal.logview import growing, records
 from seal.logview.growing import Contents, Files, Line, Unreadable
 from seal.logview.records import Dialogue, Key, Metrics, OfStep, Phase, Rollout, Round, Validated
-from seal.loop_log import PHASES, ROLLOUTS, ROUNDS
+from seal.loop_log import DONE, FAILED, INTERRUPTED, PHASES, ROLLOUTS, ROUNDS
 
 VALIDATIONS = "tech_synthetic"
 """Folder among the runs that holds the validation logs of all."""
 RUNNING_S = 600.0
-"""Seconds since the last sign of life after which a run no longer counts as running."""
+"""Seconds since the last sign of life after which a run whose end nobody noted has ended."""
 
 Step = int
 
@@ -39,16 +39,23 @@ class State:
     written: float
     """Seconds since 1970 of the newest file; 0.0 without any."""
     phase: Phase | None
-    """What the trainer began last."""
+    """What the trainer began last, or how the run ended."""
     round: Round | None
     """The last finished round."""
     validations: Mapping[str, tuple[Step, float]]
     """Step and pass rate of the last validation of each suite."""
 
     @property
+    def ended(self) -> str | None:
+        """How the run ended; None while it runs, and where its launcher was killed or had none."""
+        if self.phase is None or self.phase.phase not in (DONE, FAILED, INTERRUPTED):
+            return None
+        return self.phase.phase
+
+    @property
     def running(self) -> bool:
-        """Judged by the time of the files alone."""
-        return time.time() - self.written < RUNNING_S
+        """Its end is not noted, and its files are young."""
+        return self.ended is None and time.time() - self.written < RUNNING_S
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 verl calls `SealAgentLoop.run` once a rollout with a row of the data set; the row says which task
 and in which mode. The prompt is rendered once by the model's own chat template; every observation
 is appended as tokens (verl's continuous tokens), so the trainer trains on what the policy saw.
-Named in `exp/agent_loop.yaml`.
+Named in `agent_loop.yaml` beside it.
 """
 
 import functools

@@ -90,15 +90,23 @@ class SealTrainer(PPOTrainerSync):
         "turn" each turn's tokens have their own weight.
         """
         batch = super()._compute_advantage(batch, metrics)
+        # verl pads a batch that its workers cannot share evenly, e.g. after a dropped group. A
+        # padding row has the record of a real one, but its response_mask is zero, so no loss has a
+        # token of it (verl/trainer/ppo/padding_utils.py). It is neither weighted nor counted.
+        keys = [
+            key
+            for key, tag in zip(batch.keys, batch.tags, strict=True)
+            if not tag.get("is_padding", False)
+        ]
         data = tq.kv_batch_get(
-            keys=batch.keys,
+            keys=keys,
             partition_id=batch.partition_id,
             select_fields=["advantages", "extra_fields"],
         )
         # pop, as verl does: indexing unwraps non-tensor stacks in tensordict 0.10
         extra_fields = data.pop("extra_fields").tolist()
         records = [RolloutRecord.from_json(fields["seal"]) for fields in extra_fields]
-        groups = [key.split("_")[0] for key in batch.keys]
+        groups = [key.split("_")[0] for key in keys]
         weights = batch_weights(
             [record.labeled().turns for record in records],
             groups,
@@ -111,20 +119,18 @@ class SealTrainer(PPOTrainerSync):
             for advantage, record, by_turn in zip(before, records, weights, strict=True)
         ]
         weighted = torch.nested.as_nested_tensor(after, layout=torch.jagged)
-        batch = tq.kv_batch_put(
-            keys=batch.keys,
+        tq.kv_batch_put(
+            keys=keys,
             partition_id=batch.partition_id,
-            fields=TensorDict({"advantages": weighted}, batch_size=len(batch.keys)),
+            fields=TensorDict({"advantages": weighted}, batch_size=len(keys)),
         )
-        # Padding rows clone a real row; they are trained with it and counted nowhere.
-        real = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         self._note_round(
             metrics,
-            keys=[batch.keys[i] for i in real],
-            groups=[groups[i] for i in real],
-            records=[records[i] for i in real],
-            weights=[weights[i] for i in real],
-            advantages=[(_mean_abs(before[i]), _mean_abs(after[i])) for i in real],
+            keys=keys,
+            groups=groups,
+            records=records,
+            weights=weights,
+            advantages=[(_mean_abs(b), _mean_abs(a)) for b, a in zip(before, after, strict=True)],
         )
         return batch
 

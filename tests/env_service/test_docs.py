@@ -21,7 +21,7 @@ def test_the_ten_lines_play_an_episode(capsys: pytest.CaptureFixture[str]) -> No
     said = iter([lamp_on, "Done."])
     with running() as (_, address):
         for shown, used in (
-            ("http://127.0.0.1:8080", address),
+            ("http://127.0.0.1:8082", address),
             ('"bfcl"', '"toy"'),
             ("multi_turn_base_0", "toy_lamp"),
         ):

@@ -28,7 +28,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         command_line.main(["--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    for word in ("--host", "127.0.0.1", "--port", "8080", "--env", "bfcl", "toy", "--log-level"):
+    for word in ("--host", "127.0.0.1", "--port", "8082", "--env", "bfcl", "toy", "--log-level"):
         assert word in said
 
 

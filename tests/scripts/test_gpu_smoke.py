@@ -95,6 +95,7 @@ def test_idle_time_by_phase() -> None:
         {"time": 14.0, "phase": "step_end", "step": 2},
         {"time": 15.0, "phase": "rollout", "step": 3},
         {"time": 18.0, "phase": "step_end", "step": 3},
+        {"time": 30.0, "phase": "done", "step": 3},
     ]
     samples = [GpuSample(t, busy, 1.0) for t, busy in ((5.0, 0.1), (12.0, 1.0), (16.0, 0.5))]
     assert smoke_figures.idle_by_phase(log, samples) == {

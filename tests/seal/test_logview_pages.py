@@ -113,6 +113,23 @@ def test_a_run_that_has_not_written_for_long(client: TestClient, experiments: Pa
     assert "trial not running 2001-09-09" in get(client, "/").text
 
 
+@pytest.mark.parametrize("how", ["done", "failed", "interrupted"])
+def test_a_run_that_has_ended_is_not_running(
+    client: TestClient, experiments: Path, how: str
+) -> None:
+    log = LoopLog(write_run(experiments) / "loop")
+    assert "trial running" in get(client, "/").text
+    log.end(how)
+    for url, said in (("/", f"trial {how} 20"), ("/runs/trial", f"trial {how}; last written")):
+        page = get(client, url)
+        assert said in page.text
+        assert not any(attrs.get("class") == "running" for _, attrs in page.tags)
+    # It is resumed.
+    (experiments / "trial/loop/phases.jsonl").unlink()
+    log.phase("rollout", 3)
+    assert "trial running rollout, step 3" in get(client, "/").text
+
+
 def test_a_run_shows_its_rounds(client: TestClient, experiments: Path) -> None:
     write_run(experiments, rounds=3)
     page = get(client, "/runs/trial")

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from seal.loop_log import PHASES, ROUNDS, LineReader, LoopLog
+from seal.loop_log import DONE, FAILED, PHASES, ROUNDS, LineReader, LoopLog
 
 
 def test_a_reader_gets_each_line_once(tmp_path: Path) -> None:
@@ -10,6 +10,15 @@ def test_a_reader_gets_each_line_once(tmp_path: Path) -> None:
     assert list(reader.new()) == []
     log.phase("update", 1)
     assert [line["phase"] for line in reader.new()] == ["update"]
+
+
+def test_the_last_phase_says_how_the_run_ended(tmp_path: Path) -> None:
+    log = LoopLog(tmp_path)
+    log.end(FAILED)
+    log.phase("update", 3)
+    log.end(DONE)
+    phases = [(line["phase"], line["step"]) for line in LineReader(tmp_path / PHASES).new()]
+    assert phases == [("failed", 0), ("update", 3), ("done", 3)]
 
 
 def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:

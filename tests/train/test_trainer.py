@@ -1,15 +1,18 @@
 """The advantage hook with verl's own estimator and TransferQueue replaced: arithmetic alone."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from tensordict import NonTensorStack, TensorDict
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from seal.coevolution.interface import INITIAL
 from seal.coevolution.labels import Label
@@ -23,10 +26,23 @@ from seal.train.state import LoopConfig, LoopState, StateError, loop_config
 from seal.train.trainer import SealTrainer
 from seal.wire import TurnDiagnosis
 
-KEYS = ["a_0_0", "a_1_0", "b_0_0"]
-# Rewards and one label a rollout; the last row is padding.
-ROWS = ((1.0, Label.PASS), (0.0, Label.MISSING_TOOL_CALL), (0.0, Label.INVALID_TOOL_CALL))
-ADVANTAGES = ([0.5, 0.5], [-0.5, -0.5, -0.5], [0.25])
+EOS = 0
+
+
+class Row(NamedTuple):
+    """A rollout of the batch: its key, the advantage of each token, its reward and first label."""
+
+    key: str
+    advantages: list[float]
+    reward: float
+    label: Label
+
+
+ROWS = (
+    Row("a_0_0", [0.5, 0.5], 1.0, Label.PASS),
+    Row("a_1_0", [-0.5, -0.5, -0.5], 0.0, Label.MISSING_TOOL_CALL),
+    Row("b_0_0", [0.25], 0.0, Label.INVALID_TOOL_CALL),
+)
 
 
 def extra_fields(reward: float, label: Label) -> dict[str, Any]:
@@ -56,32 +72,68 @@ def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     return made
 
 
-def advantages_after(
-    made: SealTrainer, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, Any] | None = None
-) -> dict[str, list[float]]:
-    """What the trainer stores for each key of KEYS."""
-    stored: dict[str, torch.Tensor] = {}
+class Queue:
+    """TransferQueue as far as the hook and verl's padding use it: rows by key, with their tags."""
 
-    def get(**_: Any) -> TensorDict:
-        nested = torch.nested.as_nested_tensor(
-            [torch.tensor(row) for row in ADVANTAGES], layout=torch.jagged
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = {
+            row.key: {
+                "advantages": torch.tensor(row.advantages),
+                "extra_fields": extra_fields(row.reward, row.label),
+            }
+            for row in rows
+        }
+        self.tags: dict[str, dict[str, Any]] = {row.key: {} for row in rows}
+
+    def get(
+        self, keys: list[str], partition_id: str, select_fields: list[str] | None = None
+    ) -> TensorDict:
+        names = select_fields or list(self.rows[keys[0]])
+        return list_of_dict_to_tensordict(
+            [{name: self.rows[key][name] for name in names} for key in keys]
         )
-        fields = TensorDict({"advantages": nested}, batch_size=3)
-        fields["extra_fields"] = NonTensorStack(*(extra_fields(*row) for row in ROWS))
-        return fields
 
-    def put(keys: list[str], partition_id: str, fields: TensorDict) -> KVBatchMeta:
-        stored.update(zip(keys, fields["advantages"].unbind(), strict=True))
+    def put(
+        self,
+        keys: list[str],
+        partition_id: str,
+        fields: TensorDict,
+        tags: list[dict[str, Any]] | None = None,
+    ) -> KVBatchMeta:
+        for number, key in enumerate(keys):
+            one = fields[number]
+            self.rows.setdefault(key, {}).update({name: one[name] for name in one.keys()})
+        self.tags |= dict(zip(keys, tags or [], strict=False))
+        return self.batch(keys)
+
+    def batch(self, keys: Sequence[str]) -> KVBatchMeta:
         return KVBatchMeta(
-            partition_id=partition_id, keys=keys, tags=[{}, {}, {"is_padding": True}]
+            partition_id="train", keys=list(keys), tags=[self.tags[key] for key in keys]
         )
 
-    monkeypatch.setattr(tq, "kv_batch_get", get)
-    monkeypatch.setattr(tq, "kv_batch_put", put)
+
+def advantages_after(
+    made: SealTrainer,
+    monkeypatch: pytest.MonkeyPatch,
+    metrics: dict[str, Any] | None = None,
+    multiple_of: int = 1,
+) -> dict[str, list[float]]:
+    """The advantages of ROWS once the hook has run on a batch that verl has padded."""
+    queue = Queue(ROWS)
+    monkeypatch.setattr(tq, "kv_batch_get", queue.get)
+    monkeypatch.setattr(tq, "kv_batch_put", queue.put)
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: batch)
-    batch = KVBatchMeta(partition_id="train", keys=KEYS, tags=[{}, {}, {}])
-    made._compute_advantage(batch, {} if metrics is None else metrics)
-    return {key: value.tolist() for key, value in stored.items()}
+    batch = upsample_batch_to_divisible_size(
+        queue.batch([row.key for row in ROWS]), multiple_of, EOS
+    )
+    padding = [key for key in batch.keys if queue.tags[key].get("is_padding")]
+    assert len(batch) % multiple_of == 0 and len(padding) == len(batch) - len(ROWS)
+    # What the trainer says of padding: no loss has a token of it.
+    assert not any(queue.rows[key]["response_mask"].any() for key in padding)
+    # Balancing a batch puts padding anywhere.
+    batch.reorder(list(reversed(range(len(batch)))))
+    assert made._compute_advantage(batch, {} if metrics is None else metrics).keys == batch.keys
+    return {row.key: queue.rows[row.key]["advantages"].tolist() for row in ROWS}
 
 
 def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
@@ -90,23 +142,36 @@ def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
     made = trainer(tmp_path)
     metrics: dict[str, Any] = {}
     # rho: pass 1.0, missing_tool_call 1.5, invalid_tool_call 2.0; the second turn passes
-    assert advantages_after(made, monkeypatch, metrics) == {
+    assert advantages_after(made, monkeypatch, metrics, multiple_of=4) == {
         "a_0_0": [0.5, 0.5],
         "a_1_0": [-0.625, -0.625, -0.625],
         "b_0_0": [0.375],
     }
-    # Padding is trained with and counted nowhere.
-    assert metrics["seal/weight/mean"] == 1.125
-    assert metrics["seal/pass_rate"] == 0.5
-    assert metrics["seal/mixed_group_share"] == 1.0
+    # Padding is counted nowhere.
+    assert metrics["seal/weight/mean"] == 1.25
+    assert metrics["seal/pass_rate"] == pytest.approx(1 / 3)
+    assert metrics["seal/mixed_group_share"] == 0.5
     assert made._state.step == 7
-    assert made._state.profile.by_label.keys() == {Label.PASS, Label.MISSING_TOOL_CALL}
+    turns = {label: seen.turns for label, seen in made._state.profile.by_label.items()}
+    assert turns == {Label.PASS: 4, Label.MISSING_TOOL_CALL: 1, Label.INVALID_TOOL_CALL: 1}
     logged = list(LineReader(tmp_path / ROLLOUTS).new())
     assert [(line["step"], line["uid"], line["weights"]) for line in logged] == [
-        (7, "a_0_0", [1.0, 1.0]),
+        (7, "b_0_0", [1.5, 1.5]),
         (7, "a_1_0", [1.25, 1.25]),
+        (7, "a_0_0", [1.0, 1.0]),
     ]
     assert logged[1]["turns"][0]["label"] == "missing_tool_call"
+
+
+@pytest.mark.parametrize("normalize", ["group", "batch"])
+def test_normalised_weights_do_not_count_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalize: Any
+) -> None:
+    made = trainer(tmp_path, WeightConfig(normalize=normalize))
+    alone = advantages_after(made, monkeypatch)
+    metrics: dict[str, Any] = {}
+    assert advantages_after(made, monkeypatch, metrics, multiple_of=8) == alone
+    assert metrics["seal/weight/mean"] == pytest.approx(1.0)
 
 
 def test_in_scope_turn_each_turns_tokens_have_their_own_weight(
@@ -142,7 +207,7 @@ def test_switched_off_the_advantages_are_verls_bit_for_bit(
 ) -> None:
     made = trainer(tmp_path, WeightConfig(w_min=1.0, w_max=1.0, scope=scope))
     after = advantages_after(made, monkeypatch)
-    assert list(after.values()) == [torch.tensor(row).tolist() for row in ADVANTAGES]
+    assert list(after.values()) == [row.advantages for row in ROWS]
 
 
 def settings(**weights: Any) -> Any:

@@ -21,7 +21,7 @@ from seal.coevolution.profile import (
 # Run times on a shared machine say nothing; what is slow is tested by itself.
 UNTIMED = settings(deadline=None)
 
-CONFIG = InterfaceConfig()
+CONFIG = InterfaceConfig(hysteresis=0.2)
 ALL_ON = Interface(3, True, True, True, (Label.STATE_MISMATCH, Label.MISSING_TOOL_CALL))
 
 

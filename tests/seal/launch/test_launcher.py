@@ -91,6 +91,10 @@ class Project:
         lock = self.folder / "launcher_record/quickstart.lock"
         return Family(json.loads(lock.read_text())["launch_id"])
 
+    def last_phase(self) -> str:
+        path = self.folder / "experiments/quickstart/loop/phases.jsonl"
+        return str(json.loads(path.read_text().splitlines()[-1])["phase"])
+
     def record(self, folder: str = "") -> dict[str, Any]:
         path = self.folder / "launcher_record/quickstart" / folder / "record.json"
         record: dict[str, Any] = json.loads(path.read_text())
@@ -130,6 +134,7 @@ def test_a_run_is_interrupted_and_goes_on(tmp_path: Path) -> None:
     output = end(launcher, signal.SIGINT, again_s=0.3)
     assert project.family().members() == []
     assert "steps up to 8 are saved; to go on:" in output
+    assert project.last_phase() == "interrupted"
 
     first = project.folder / "launcher_record/quickstart"
     recorded = (first / "config.yaml").read_bytes()
@@ -139,6 +144,7 @@ def test_a_run_is_interrupted_and_goes_on(tmp_path: Path) -> None:
     code, output = project.run(command[2:])
     assert code == 0, output
     assert "going on from step 8" in output
+    assert project.last_phase() == "done"
     assert "resume_mode: auto" in (tmp_path / "trained_with.yaml").read_text()
     assert (first / "config.yaml").read_bytes() == recorded
     assert project.record()["resumed_from_step"] is None
@@ -205,6 +211,7 @@ def test_exit_codes_tell_what_happened(tmp_path: Path) -> None:
     assert code == 1
     assert "launcher: training failed: ValueError: no such layer" in output
     assert "the same command starts anew" in output
+    assert project.last_phase() == "failed"
     for arguments, said in (
         (["--conf", "exp/quickstart.yaml", "--wrong"], "unrecognized arguments"),
         (["--conf", "exp/none.yaml"], "no recipe exp/none.yaml"),

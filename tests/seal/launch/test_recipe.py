@@ -14,9 +14,7 @@ EXP = Path(__file__).resolve().parents[3] / "exp"
 RECIPES = sorted(EXP.glob("*.yaml"))
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in RECIPES if p.stem != "agent_loop"], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_shipped_recipe_composes(path: Path) -> None:
     recipe = load_recipe(path, [])
     assert recipe.trainer.v1.trainer_mode == "seal"
@@ -31,7 +29,7 @@ def test_overrides_win_and_reach_what_refers_to_them() -> None:
 
 def test_one_address_or_a_list_of_them_composes() -> None:
     assert url_list(load_recipe(EXP / "SEAL.yaml", []).env_service.env_url) == (
-        "http://127.0.0.1:8080",
+        "http://127.0.0.1:8082",
     )
     overrides = ["env_service.env_url=[http://a:1,http://b:2]", "env_service.token_file=my/token"]
     settings = load_recipe(EXP / "SEAL.yaml", overrides).env_service
@@ -47,8 +45,19 @@ def test_a_misspelt_key_names_the_nearest() -> None:
 
 
 def test_a_missing_recipe_names_those_there_are() -> None:
-    with pytest.raises(RecipeError, match=r"SEAL\.yaml"):
+    with pytest.raises(RecipeError) as refused:
         load_recipe(EXP / "SEEL.yaml", [])
+    named = str(refused.value).partition(f"recipes in {EXP}: ")[2].split(", ")
+    assert named == [str(path) for path in RECIPES]
+
+
+def test_the_agent_loop_that_verl_is_told_of_is_there() -> None:
+    agent = load_recipe(EXP / "SEAL.yaml", []).actor_rollout_ref.rollout.agent
+    known = OmegaConf.load(EXP.parent / agent.agent_loop_config_path)
+    assert [one.name for one in known] == [agent.default_agent_loop]
+    module, _, name = known[0]._target_.rpartition(".")
+    source = EXP.parent / f"{module.replace('.', '/')}.py"
+    assert f"class {name}(" in source.read_text("utf-8")
 
 
 @pytest.mark.parametrize("override", ["trainer.total_epochs", "=3", "a b=1", "trainer.a=[1"])
@@ -131,11 +140,10 @@ def test_an_ablation_differs_by_what_it_says(
 
 def test_a_recipe_is_read_as_the_trainer_reads_it() -> None:
     for path in RECIPES:
-        if path.stem != "agent_loop":
-            settings = load_recipe(path, []).seal
-            InterfaceConfig(**settings.interface)
-            RewardShaping(**settings.reward)
-            UtilityConfig(**settings.weights.dynamic)
+        settings = load_recipe(path, []).seal
+        InterfaceConfig(**settings.interface)
+        RewardShaping(**settings.reward)
+        UtilityConfig(**settings.weights.dynamic)
 
 
 def test_quickstart_differs_from_the_full_recipe_by_model_sizes_and_machine_only() -> None:

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from seal.launch import known_keys, recipe
 from seal.launch.recipe import EXP, RecipeError, load_recipe
 
-FILES = sorted(path for path in EXP.rglob("*.yaml") if path.stem != "agent_loop")
+FILES = sorted(EXP.rglob("*.yaml"))
 GROUPS = [path for path in FILES if path.parent != EXP]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 from omegaconf import DictConfig
+from rich.console import Console
 
 from seal.launch import run
 from seal.launch.folders import RunError
@@ -50,6 +51,33 @@ def test_an_attention_that_is_not_installed_is_refused(
     monkeypatch.setattr(run, "find_spec", lambda name: object())
     with pytest.raises(RunError, match="prepare_bfcl"):
         run.check_inputs(recipe)
+
+
+def test_a_recipe_for_gpus_is_refused_where_there_is_none(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool, printed in (("none", "exit 9"), ("two", "printf 'H100, 80 GiB, 1\\n%.0s' a b")):
+        (tmp_path / tool).mkdir()
+        script = tmp_path / tool / "nvidia-smi"
+        script.write_text(f"#!/bin/bash\n{printed}\n")
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'none'}:/usr/bin:/bin")
+    run.check_gpus(recipe)
+    recipe.trainer.device, recipe.trainer.n_gpus_per_node = "cuda", 4
+    with pytest.raises(RunError, match=r"asks for 4 .* finds none .*exp/quickstart\.yaml"):
+        run.check_gpus(recipe)
+    # It is said before anything else that such a machine lacks.
+    recipe.actor_rollout_ref.model.override_config = {}
+    options = run.Options(Path("exp/SEAL.yaml"), (), ())
+    with pytest.raises(RunError, match="needs GPUs"):
+        run.Launcher(Console(), recipe, options, Family())._run()
+    # The machines of a cluster that is joined are other ones.
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    with pytest.raises(RunError, match="flash-attn"):
+        run.Launcher(Console(), recipe, options, Family())._run()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'two'}:/usr/bin:/bin")
+    run.check_gpus(recipe)
 
 
 def test_a_model_path_that_leads_nowhere(recipe: DictConfig) -> None:

@@ -36,7 +36,7 @@ def port(recipe: DictConfig) -> int:
     return number
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8080", "http://x", "http://x:99999", "http://x:y"])
+@pytest.mark.parametrize("url", ["127.0.0.1:8082", "http://x", "http://x:99999", "http://x:y"])
 def test_an_address_that_is_none_is_refused(recipe: DictConfig, url: str) -> None:
     recipe.env_service.env_url = url
     with pytest.raises(RunError, match="is no address like"):
