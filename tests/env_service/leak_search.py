@@ -61,7 +61,10 @@ DIFFERS = re.compile(
     "(?:the state differs after the turn in |the turn called another set of tool classes than it "
     "needs; it went wrong in )(.*)"
 )
-COUNTED = re.compile(r"the state is right, but results are missing: \d+")
+COUNTED = re.compile(
+    r"the state is right, but "
+    r"(?:results are missing|tools were not called whose results it needs): \d+"
+)
 CASCADE = "; only because an earlier turn had failed already"
 
 

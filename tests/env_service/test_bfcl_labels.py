@@ -36,6 +36,7 @@ FINE = {Label.PASS, Label.CORRECT_ABSTENTION}
 SOME_TASKS = [*load_tasks().values()][::27]
 ROOM = {
     Construction.BAD_JSON: 799,
+    Construction.BAD_JSON_AMONG_OTHERS: 799,
     Construction.UNKNOWN_TOOL: 799,
     Construction.HELD_OUT_TOOL: 197,
     Construction.MISSING_ARGUMENT: 799,

@@ -147,7 +147,7 @@ def test_a_state_failure_is_not_charged_to_later_turns() -> None:
     # The later turns make the reference's own calls: what they lack is the first turn's doing.
     for turn in verdict.evidence[1:]:
         assert turn.state_differences == ()
-        assert turn.missing_responses == 0
+        assert turn.missing_responses == ()
         assert turn.carried_differences == ("GorillaFileSystem.root",)
         assert turn.calls
 
@@ -157,7 +157,7 @@ def test_a_wrong_call_of_a_later_turn_is_still_seen() -> None:
     program = [list(turn) for turn in reference_calls(task)]
     program[0] = program[0][:-1]
     program[2] = [ToolCall("pwd", {})]
-    assert judge(task, program).evidence[2].missing_responses == 1
+    assert judge(task, program).evidence[2].missing_responses == ("sort",)
 
 
 def test_a_turn_that_no_earlier_failure_reached_fails_by_itself() -> None:
@@ -198,7 +198,7 @@ def test_abstention_is_counted_apart_and_only_where_a_turn_was_begun() -> None:
     assert spurious.accuracy == 1.0  # the official checks do not look at such a turn
     assert spurious.progress == TurnProgress(4, 4, 1, 0)
     steps = [[StepRecord(tuple(turn), ())] for turn in program]
-    steps[empty] = [StepRecord((), (ParseFault(0, "no JSON"),))]
+    steps[empty] = [StepRecord((), (ParseFault(0, "no JSON", "pwd"),))]
     assert verify(task, steps, False).progress == TurnProgress(4, 4, 1, 0)
 
 
