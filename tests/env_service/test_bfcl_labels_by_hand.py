@@ -95,7 +95,7 @@ CASES: dict[str, tuple[list[Said], Label, int | None]] = {
 
 
 @pytest.mark.parametrize("mode", OPTIONS)
-@pytest.mark.parametrize("form", ["hermes", "pythonic", "structured"])
+@pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "structured"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_label_of_a_turn_by_hand(name: str, form: str, mode: str) -> None:
     said, label, step = CASES[name]
@@ -148,11 +148,8 @@ def message(said: Said, form: str) -> Message:
     if form == "structured":
         entries = [_entry(one) for one in said]
         return {"role": "assistant", "content": "", "tool_calls": entries}
-    if form == "hermes":
-        parts = [_hermes(one) for one in said]
-        return {"role": "assistant", "content": "\n".join(parts)}
-    parts = [_pythonic(one) for one in said]
-    return {"role": "assistant", "content": f"[{', '.join(parts)}]"}
+    parts = [_raw(one, form) for one in said]
+    return {"role": "assistant", "content": "\n".join(parts)}
 
 
 def _entry(one: ToolCall | Broken) -> dict[str, object]:
@@ -163,13 +160,9 @@ def _entry(one: ToolCall | Broken) -> dict[str, object]:
     return {"id": "1", "type": "function", "function": function}
 
 
-def _hermes(one: ToolCall | Broken) -> str:
+def _raw(one: ToolCall | Broken, form: str) -> str:
     if isinstance(one, ToolCall):
-        return render_calls([one], "hermes")
-    return f'<tool_call>\n{{"name": "{one}", "arguments": {{"pattern": }}}}\n</tool_call>'
-
-
-def _pythonic(one: ToolCall | Broken) -> str:
-    if isinstance(one, ToolCall):
-        return render_calls([one], "pythonic")[1:-1]
-    return f"{one}(pattern=some name)" if one else "'no name'"
+        return render_calls([one], form)
+    if form == "hermes":
+        return f'<tool_call>\n{{"name": "{one}", "arguments": {{"pattern": }}}}\n</tool_call>'
+    return f"<tool_call>\n<function={one}>\n<parameter=pattern>\nbudget\n</tool_call>"
