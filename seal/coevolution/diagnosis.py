@@ -264,7 +264,9 @@ def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
     called = {call.tool for call in evidence.calls}
     skipped = sum(tool not in called for tool in evidence.missing_responses)
     if skipped:
-        reason = f"the state is right, but tools were not called whose results it needs: {skipped}"
+        reason = (
+            f"the state is right, but results are missing whose tools were not called: {skipped}"
+        )
         return _Finding(Label.MISSING_TOOL_CALL, reason)
     if evidence.missing_responses:
         count = len(evidence.missing_responses)

@@ -62,8 +62,7 @@ DIFFERS = re.compile(
     "needs; it went wrong in )(.*)"
 )
 COUNTED = re.compile(
-    r"the state is right, but "
-    r"(?:results are missing|tools were not called whose results it needs): \d+"
+    r"the state is right, but results are missing(?: whose tools were not called)?: \d+"
 )
 CASCADE = "; only because an earlier turn had failed already"
 
