@@ -22,7 +22,13 @@ from env_service.environments.base import (
     unwatched,
 )
 from env_service.environments.prompt import tool_prompt
-from seal.coevolution.diagnosis import CallEvidence, TurnEvidence, diagnose, schema_violations
+from seal.coevolution.diagnosis import (
+    CallEvidence,
+    FaultEvidence,
+    TurnEvidence,
+    diagnose,
+    schema_violations,
+)
 from seal.formats import ParsedMessage, ParseFault, ToolCall, parse, parse_structured
 from seal.wire import (
     CONVERSATION_COMPLETED,
@@ -283,6 +289,15 @@ def call_evidence(
     if doc is not None:
         violations = schema_violations(call.arguments, doc["function"]["parameters"])
     return CallEvidence(step, call.name, doc is not None, violations, error)
+
+
+def fault_evidence(steps: Sequence[StepRecord]) -> tuple[FaultEvidence, ...]:
+    """Evidence on the calls of a turn that could not be read."""
+    return tuple(
+        FaultEvidence(step, fault.reason, fault.tool)
+        for step, record in enumerate(steps)
+        for fault in record.faults
+    )
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,33 @@ The rules, in order; the first that applies decides:
    available tool spurious_tool_call (whatever its arguments, it was not to be made); with nothing
    but faults and unavailable tools invalid_tool_call.
 3. The turn has a call, no state differs, no response is missing, and no step limit cut it: pass,
-   also if steps before erred and were repaired.
+   also if some of its calls were wrong.
 4. The turn failed. Priorities alone would let state_mismatch hide every unrecovered error, since
    an error mostly leaves a wrong state behind. So conditions exclude each other:
 
-   - invalid_tool_call: a parse fault or an unavailable tool, and no call of a later step ran.
+   - invalid_tool_call: a call that cannot be read, and the tool that its text names did not run in
+     a later step; or a call of an unavailable tool. Nothing else repairs such a call: a later call
+     of another tool says nothing about it, and a tool cannot become available within a turn.
    - argument_mismatch: a call broke its tool's schema, and no call of the same tool in a later step
      kept to it and ran. A broken schema counts even where the tool took it: most Python tools take
      a string for a number and go wrong in silence.
    - recovery_failure: a call that kept to its schema gave an error, and no call of the same tool in
      a later step ran.
-   - missing_tool_call: no call at all. Too few calls show as a state or a response.
+   - missing_tool_call: no call at all.
    - From here on every error was recovered: "calls execute".
      state_mismatch: an attribute differs whose class both sides, or neither, called.
    - instance_mismatch: other tool classes were called than the reference's, and that alone explains
      the failure: only classes differ that one side called, or, with the state right, a response
      is missing and some class of the reference was not called.
-   - response_mismatch: the state is right, but a response is missing or the turn was never ended.
+   - missing_tool_call, too: the state is right, but a response is missing whose tool was not called
+     in the turn, whatever other responses are missing. A skipped call that would have changed the
+     state is a state_mismatch.
+   - response_mismatch: the state is right, but a response is missing although its tool was called,
+     or the turn was never ended.
+
+   Where several labels are true of a turn, the order of `labels.Label` decides. So a skipped tool
+   of a class that was not called at all is an instance_mismatch, which comes before
+   missing_tool_call, and that one comes before response_mismatch.
 
 "Later" is a later step: calls of one message were written before any of them was answered.
 
@@ -41,9 +51,9 @@ evidence, and the label is marked as a cascade. So a turn with a failure of its 
 ...     parse_faults=(),
 ...     calls=(CallEvidence(0, "cd", True, (), "cd: no such directory"),),
 ...     state_differences=("GorillaFileSystem.current_dir",),
-...     missing_responses=1,
+...     missing_responses=("grep",),
 ...     carried_differences=(),
-...     carried_missing=0,
+...     carried_missing=(),
 ...     model_classes=frozenset({"GorillaFileSystem"}),
 ...     reference_classes=frozenset({"GorillaFileSystem"}),
 ...     truncated=False,
@@ -62,7 +72,7 @@ from seal.coevolution.labels import Label
 from seal.coevolution.schema import schema_violations
 from seal.wire import TurnDiagnosis
 
-__all__ = ["CallEvidence", "TurnEvidence", "diagnose", "schema_violations"]
+__all__ = ["CallEvidence", "FaultEvidence", "TurnEvidence", "diagnose", "schema_violations"]
 
 _LONGEST_QUOTE = 120
 """Texts of the environment and names of the policy are cut to this many characters."""
@@ -85,6 +95,18 @@ class CallEvidence:
 
 
 @dataclass(frozen=True)
+class FaultEvidence:
+    """One call that could not be read."""
+
+    step: int
+    """Index of the step within the turn."""
+    reason: str
+    """What is wrong with its text."""
+    tool: str | None
+    """The tool that its text names, None if it names none."""
+
+
+@dataclass(frozen=True)
 class TurnEvidence:
     """What a turn has shown, its own doing apart from what earlier turns left behind."""
 
@@ -92,18 +114,21 @@ class TurnEvidence:
     """Index of the turn in the dialogue."""
     reference_calls: bool
     """The reference calls tools in this turn."""
-    parse_faults: tuple[tuple[int, str], ...]
-    """(step, reason) of each call that could not be read."""
+    parse_faults: tuple[FaultEvidence, ...]
+    """Calls that could not be read, in order."""
     calls: tuple[CallEvidence, ...]
     """Calls that could be read, in order."""
     state_differences: tuple[str, ...]
     """Attributes that differ from the reference's by this turn's doing, as Class.attribute."""
-    missing_responses: int
-    """Results of the reference that the policy has not seen by this turn's doing."""
+    missing_responses: tuple[str, ...]
+    """Tool of each result of the reference that the policy has not seen by this turn's doing.
+
+    Names of the reference: they stay on the service's side, and no reason quotes one.
+    """
     carried_differences: tuple[str, ...]
     """Attributes that differ after the turn because of earlier turns; none is among the above."""
-    carried_missing: int
-    """Results of the reference that the policy has not seen because of earlier turns."""
+    carried_missing: tuple[str, ...]
+    """Tool of each result that the policy has not seen because of earlier turns; as above."""
     model_classes: frozenset[str]
     """Tool classes that the policy called."""
     reference_classes: frozenset[str]
@@ -166,7 +191,7 @@ def _cascade(evidence: TurnEvidence) -> _Finding | None:
         replace(
             evidence,
             state_differences=(*evidence.state_differences, *evidence.carried_differences),
-            missing_responses=evidence.missing_responses + evidence.carried_missing,
+            missing_responses=(*evidence.missing_responses, *evidence.carried_missing),
         )
     )
     reason = f"{found.reason}; only because an earlier turn had failed already"
@@ -202,21 +227,20 @@ def _broken_call(evidence: TurnEvidence) -> _Finding | None:
 
 
 def _invalid(evidence: TurnEvidence) -> _Finding | None:
-    """A parse fault or an unavailable tool after which nothing ran; the earliest, if any."""
-    last_run = max((call.step for call in evidence.calls if _ran(call)), default=-1)
+    """A call of an unavailable tool, or an unreadable one that was not repaired; the earliest."""
     found = [
-        (step, f"a tool call could not be read: {_clipped(reason)}")
-        for step, reason in evidence.parse_faults
+        (fault.step, f"a tool call could not be read: {_clipped(fault.reason)}")
+        for fault in evidence.parse_faults
+        if not _ran_later(evidence.calls, fault, clean=False)
     ]
     found += [
         (call.step, f"{_quoted(call.tool)} is no tool that is available at this turn")
         for call in evidence.calls
         if not call.available
     ]
-    open_ones = [(step, reason) for step, reason in found if step >= last_run]
-    if not open_ones:
+    if not found:
         return None
-    step, reason = min(open_ones, key=lambda one: one[0])
+    step, reason = min(found, key=lambda one: one[0])
     return _Finding(Label.INVALID_TOOL_CALL, reason, step)
 
 
@@ -237,8 +261,16 @@ def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
             f"the turn called another set of tool classes than it needs; it went wrong in {names}"
         )
         return _Finding(Label.INSTANCE_MISMATCH, reason)
+    called = {call.tool for call in evidence.calls}
+    skipped = sum(tool not in called for tool in evidence.missing_responses)
+    if skipped:
+        reason = (
+            f"the state is right, but results are missing whose tools were not called: {skipped}"
+        )
+        return _Finding(Label.MISSING_TOOL_CALL, reason)
     if evidence.missing_responses:
-        reason = f"the state is right, but results are missing: {evidence.missing_responses}"
+        count = len(evidence.missing_responses)
+        reason = f"the state is right, but results are missing: {count}"
         return _Finding(Label.RESPONSE_MISMATCH, reason)
     return _Finding(Label.RESPONSE_MISMATCH, "the step limit was hit before the turn was answered")
 
@@ -247,7 +279,9 @@ def _ran(call: CallEvidence) -> bool:
     return call.available and call.error is None
 
 
-def _ran_later(calls: Sequence[CallEvidence], failed: CallEvidence, clean: bool) -> bool:
+def _ran_later(
+    calls: Sequence[CallEvidence], failed: CallEvidence | FaultEvidence, clean: bool
+) -> bool:
     """The same tool ran in a later step; `clean` asks for a kept schema as well."""
     return any(
         _ran(call)

@@ -21,6 +21,7 @@ thinking block (`<think>...</think>`, also one that was opened by the prompt) ar
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from seal.formats import hermes, llama3_json, pythonic, qwen3_coder
 from seal.formats.message import (
@@ -120,18 +121,28 @@ def parse_structured(message: Message) -> ParsedMessage:
         try:
             calls.append(_structured_call(entry, index))
         except Unreadable as fault:
-            faults.append(ParseFault(index, fault.reason))
+            faults.append(ParseFault(index, fault.reason, _structured_name(entry)))
     return ParsedMessage(text, tuple(calls), tuple(faults))
 
 
 def _structured_call(entry: object, index: int) -> ToolCall:
-    function = entry.get("function") if isinstance(entry, dict) else None
-    if not isinstance(function, dict):
+    function = _function(entry)
+    if function is None:
         raise Unreadable(index, "an entry of tool_calls must hold a 'function' object")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         arguments = json_value(arguments)
     return checked_call(function.get("name"), arguments, index)
+
+
+def _structured_name(entry: object) -> str | None:
+    name = (_function(entry) or {}).get("name")
+    return name if isinstance(name, str) and name.strip() else None
+
+
+def _function(entry: object) -> dict[str, Any] | None:
+    function = entry.get("function") if isinstance(entry, dict) else None
+    return function if isinstance(function, dict) else None
 
 
 def _unknown(tool_format: str) -> ValueError:

@@ -18,6 +18,7 @@ from seal.formats.message import (
     json_at,
     mask_thinking,
     named_call,
+    named_tool,
     skip_space,
 )
 
@@ -35,26 +36,32 @@ def read(text: str) -> ParsedMessage:
     position = start if tag == -1 else skip_space(visible, tag + len(PYTHON_TAG))
     if not visible.startswith("{", position):
         reason = f"expected a JSON object after {PYTHON_TAG}"
-        return ParsedMessage(visible[:tag].strip(), (), (ParseFault(position, reason),))
+        fault = ParseFault(position, reason, named_tool(visible[position:]))
+        return ParsedMessage(visible[:tag].strip(), (), (fault,))
     calls: list[ToolCall] = []
     faults: list[ParseFault] = []
     while position < len(visible):
         if len(faults) == MAX_FAULTS:
             faults.append(ParseFault(position, TOO_MANY))
             break
+        start = position
+        broken: Unreadable | None = None
         try:
-            value, end = json_at(visible, position)
-        except Unreadable as fault:
-            faults.append(ParseFault(fault.position, fault.reason))
-            end = max(fault.position, position + 1)
+            value, end = json_at(visible, start)
+        except Unreadable as error:
+            broken = error
+            end = max(error.position, start + 1)
             separated = False
         else:
             separated = True
             try:
-                calls.append(named_call(value, position, ("parameters", "arguments")))
-            except Unreadable as fault:
-                faults.append(ParseFault(fault.position, fault.reason))
+                calls.append(named_call(value, start, ("parameters", "arguments")))
+            except Unreadable as error:
+                broken = error
         position = _next_object(visible, end, separated)
+        if broken is not None:
+            tool = named_tool(visible[start : end if separated else position])
+            faults.append(ParseFault(broken.position, broken.reason, tool))
         content.append(visible[end:position])
     return ParsedMessage("".join(content).strip("; \n\t\r"), tuple(calls), tuple(faults))
 

@@ -19,6 +19,12 @@ TOO_MANY = f"more than {MAX_FAULTS} unreadable calls: the rest of the message wa
 _MAX_DEPTH = 100
 _MAX_DIGITS = 300
 """An integer with more digits fits no float, and converting it takes quadratic time."""
+_NAMED = re.compile(
+    r"""["']name["']\s*:\s*["']([\w.-]{1,128})(?=[^\w.-])"""  # {"name": "grep"
+    r"""|<function=\s*([\w.-]{1,128})(?=[^\w.-])"""  # <function=grep>
+    r"""|(?<![\w.])([^\W\d][\w.]{0,127})\("""  # grep(
+)
+"""How a call names its tool in any format; a name must end before the text does."""
 _THINK_LINE = re.compile(r"^[ \t]*<think>", re.MULTILINE)
 _SPACE = re.compile(r"\s*")
 
@@ -41,6 +47,8 @@ class ParseFault:
     """Offset in the message, in characters; in a structured message the index of the entry."""
     reason: str
     """What is wrong, as a phrase without a full stop."""
+    tool: str | None = None
+    """The tool that the unreadable text names, the first of several; None if it names none."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,21 @@ def named_call(value: object, position: int, keys: tuple[str, ...]) -> ToolCall:
         raise Unreadable(position, f"a call must be a JSON object, got {type_class(value)}")
     key = next((key for key in keys if key in value), keys[0])
     return checked_call(value.get("name"), value.get(key), position, key)
+
+
+def named_tool(stretch: str) -> str | None:
+    """The tool that an unreadable text names, in whatever format; the first of several.
+
+    Models mix the formats, so the name is looked for in all ways of writing one. It takes time
+    linear in the length: a name has at most 128 characters, and each word is tried once.
+
+    >>> named_tool('{"name": "grep", "arguments": {'), named_tool("<function=cd><param")
+    ('grep', 'cd')
+    >>> named_tool("mv(source='a', "), named_tool('{"name": "rm'), named_tool("no call")
+    ('mv', None, None)
+    """
+    found = _NAMED.search(stretch)
+    return None if found is None else next(filter(None, found.groups()))
 
 
 def type_class(value: object) -> str:

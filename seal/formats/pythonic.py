@@ -11,6 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from seal.formats.message import (
@@ -22,6 +23,7 @@ from seal.formats.message import (
     Unreadable,
     checked_call,
     mask_thinking,
+    named_tool,
 )
 
 _LIST = re.compile(r"^[ \t]*(\[)\s*[^\W\d][\w.]*[ \t]*\(", re.MULTILINE)
@@ -51,7 +53,8 @@ def read(text: str) -> ParsedMessage:
     pieces, end, broken = _cut(visible, found.start(1))
     if end - found.start(1) > _MAX_LIST:
         reason = f"the list of calls has more than {_MAX_LIST} characters"
-        return ParsedMessage("", (), (ParseFault(found.start(1), reason),))
+        fault = ParseFault(found.start(1), reason, named_tool(found[0]))
+        return ParsedMessage("", (), (fault,))
     calls: list[ToolCall] = []
     faults: list[ParseFault] = []
     for start, piece in pieces:
@@ -63,10 +66,11 @@ def read(text: str) -> ParsedMessage:
             break
         try:
             calls.append(_call(piece, start))
-        except Unreadable as fault:
-            faults.append(ParseFault(fault.position, fault.reason))
+        except Unreadable as error:
+            faults.append(ParseFault(error.position, error.reason, named_tool(piece)))
     if broken is not None:
-        faults.append(broken)
+        rest = pieces[-1][0] + len(pieces[-1][1]) if pieces else found.start(1)
+        faults.append(replace(broken, tool=named_tool(visible[rest:])))
     content = visible[: found.start(1)] + visible[end:]
     return ParsedMessage(content.strip(), tuple(calls), tuple(faults))
 

@@ -12,6 +12,7 @@ from seal.formats.message import (
     ParseFault,
     ToolCall,
     Unreadable,
+    named_tool,
 )
 
 OPEN = "<tool_call>"
@@ -42,7 +43,8 @@ def read_tagged(text: str, read_body: ReadBody) -> ParsedMessage:
             faults.clear()
         elif mark[0] == CLOSE:
             if not calls and not faults:  # beside a call it is mere clumsiness
-                faults.append(ParseFault(mark.start(), f"{CLOSE} without {OPEN}"))
+                tool = named_tool(content[-1])
+                faults.append(ParseFault(mark.start(), f"{CLOSE} without {OPEN}", tool))
         elif len(faults) > MAX_FAULTS:
             continue  # only the end of a thinking block can still change anything
         elif len(faults) == MAX_FAULTS:
@@ -52,8 +54,10 @@ def read_tagged(text: str, read_body: ReadBody) -> ParsedMessage:
                 call, position = read_body(text, position)
                 calls.append(call)
             except Unreadable as fault:
-                faults.append(ParseFault(fault.position, fault.reason))
-                position = _behind_broken_call(text, position)
+                end, behind = _end_of_broken_call(text, position)
+                tool = named_tool(text[position:end])
+                faults.append(ParseFault(fault.position, fault.reason, tool))
+                position = behind
     content.append(text[position:])
     return ParsedMessage("".join(content).strip(), tuple(calls), tuple(faults))
 
@@ -66,11 +70,14 @@ def closing_tag(text: str, body: int, search_from: int) -> int:
     return mark.start()
 
 
-def _behind_broken_call(text: str, position: int) -> int:
-    """Go on behind the closing tag, or at the next opening tag if that comes first.
+def _end_of_broken_call(text: str, position: int) -> tuple[int, int]:
+    """Where the body that starts at `position` ends, and where to go on.
 
-    An unclosed call swallows nothing: what follows it is walked as if it were not there, so that
-    the end of a thinking block is still seen.
+    That is behind the closing tag, or at the next opening tag if that comes first. An unclosed call
+    swallows nothing: what follows it is walked as if it were not there, so that the end of a
+    thinking block is still seen.
     """
     mark = _TOOL_MARK.search(text, position)
-    return mark.end() if mark is not None and mark[0] == CLOSE else position
+    if mark is None:
+        return len(text), position
+    return mark.start(), mark.end() if mark[0] == CLOSE else position

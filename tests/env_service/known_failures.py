@@ -31,6 +31,8 @@ class Construction(StrEnum):
 
     BAD_JSON = "bad_json"
     """A call that cannot be read is all that is said."""
+    BAD_JSON_AMONG_OTHERS = "bad_json_among_others"
+    """A call cannot be read, others of the turn are made, none later of the tool that it names."""
     UNKNOWN_TOOL = "unknown_tool"
     """A call names a tool that does not exist."""
     HELD_OUT_TOOL = "held_out_tool"
@@ -122,9 +124,21 @@ def _bad_json(rehearsal: Rehearsal, rng: random.Random) -> _Built:
     yield turn, (rng.choice(_BROKEN).replace("NAME", name),), _INVALID
 
 
+def _bad_json_among_others(rehearsal: Rehearsal, rng: random.Random) -> _Built:
+    for turn, place, call in _places(rehearsal, rng):
+        before, after = rehearsal.program[turn][:place], rehearsal.program[turn][place + 1 :]
+        again = call.name in {one.name for one in after}
+        if (before or after) and not again and rehearsal.play(turn, (*before, *after)).failed:
+            # In one message with calls that can be read: alone it would end the turn.
+            beside, later = (before, after) if before else (after[:1], after[1:])
+            broken = rng.choice(_BROKEN).replace("NAME", call.name)
+            said = (f"{_said(beside)}\n{broken}", *(_said((one,)) for one in later), ANSWER)
+            yield turn, said, _INVALID
+
+
 def _unknown_tool(rehearsal: Rehearsal, rng: random.Random) -> _Built:
     names = ("no_such_tool", "print", "Tools.list_all", "x" * 90)
-    yield from _with_last_call(rehearsal, rng, lambda: ToolCall(rng.choice(names), {"a": 1}), {})
+    yield from _with_other_call(rehearsal, rng, lambda: ToolCall(rng.choice(names), {"a": 1}), {})
 
 
 def _held_out_tool(rehearsal: Rehearsal, rng: random.Random) -> _Built:
@@ -132,18 +146,22 @@ def _held_out_tool(rehearsal: Rehearsal, rng: random.Random) -> _Built:
         later = [call for calls in rehearsal.program for call in calls if call.name in names]
         if later:
             call = rng.choice(later)
-            yield from _with_last_call(
+            yield from _with_other_call(
                 rehearsal, rng, lambda call=call: call, range(reveal, len(rehearsal.program))
             )
 
 
-def _with_last_call(
+def _with_other_call(
     rehearsal: Rehearsal, rng: random.Random, other: Callable[[], ToolCall], without: Any
 ) -> _Built:
-    """Another call in the place of a turn's last one, or all alone in a turn that needs none."""
+    """Another call in the place of one of a turn's, or all alone in a turn that needs none.
+
+    The turn's later calls are made, and are no repair.
+    """
     for turn in _shuffled(range(len(rehearsal.program)), rng):
-        calls = (*rehearsal.program[turn][:-1], other())
-        wanted = bool(rehearsal.program[turn])
+        program = rehearsal.program[turn]
+        calls = _replaced(program, rng.randrange(len(program)) if program else 0, other())
+        wanted = bool(program)
         if turn not in without and (not wanted or rehearsal.play(turn, calls).failed):
             yield turn, _turn(_steps(calls, rng)), _INVALID
 
@@ -271,6 +289,7 @@ def _omission_and_error(rehearsal: Rehearsal, rng: random.Random) -> _Built:
 
 _BUILDERS: Mapping[Construction, Callable[[Rehearsal, random.Random], _Built]] = {
     Construction.BAD_JSON: _bad_json,
+    Construction.BAD_JSON_AMONG_OTHERS: _bad_json_among_others,
     Construction.UNKNOWN_TOOL: _unknown_tool,
     Construction.HELD_OUT_TOOL: _held_out_tool,
     Construction.MISSING_ARGUMENT: _missing_argument,
@@ -294,7 +313,16 @@ def _left_out(rehearsal: Rehearsal, turn: int, rest: Calls, outcome: Outcome) ->
     if outcome.differing:
         explained = outcome.differing <= unused
         return frozenset({Label.INSTANCE_MISMATCH if explained else Label.STATE_MISMATCH})
-    return frozenset({Label.INSTANCE_MISMATCH if unused else Label.RESPONSE_MISMATCH})
+    if unused:
+        return frozenset({Label.INSTANCE_MISMATCH})
+    # A call of the rest is there, whatever it gave; the one that was left out was skipped, unless
+    # its tool was called otherwise or what it says was seen all the same.
+    called = {call.name for call in rest}
+    skipped = any(
+        call.name not in called and outcome.missing[result]
+        for call, result in rehearsal.reference_of(turn)
+    )
+    return frozenset({Label.MISSING_TOOL_CALL if skipped else Label.RESPONSE_MISMATCH})
 
 
 def _omissions(rehearsal: Rehearsal, rng: random.Random) -> Iterator[tuple[int, Calls, Outcome]]:

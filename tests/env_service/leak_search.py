@@ -61,7 +61,9 @@ DIFFERS = re.compile(
     "(?:the state differs after the turn in |the turn called another set of tool classes than it "
     "needs; it went wrong in )(.*)"
 )
-COUNTED = re.compile(r"the state is right, but results are missing: \d+")
+COUNTED = re.compile(
+    r"the state is right, but results are missing(?: whose tools were not called)?: \d+"
+)
 CASCADE = "; only because an earlier turn had failed already"
 
 

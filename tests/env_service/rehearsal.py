@@ -22,7 +22,7 @@ class Outcome:
 
     differing: frozenset[str]
     """Tool classes with a public attribute that is not as the reference leaves it."""
-    missing: int
+    missing: Counter[str]
     """Results of the reference that are not among those of the episode so far."""
     new_errors: frozenset[int]
     """Calls, by place, whose error the reference does not get as well."""
@@ -55,20 +55,24 @@ class Rehearsal:
         results = self._run(world, turn, calls)
         wanted = self._results[turn]
         so_far = Counter(text for earlier in self._results[:turn] for text in earlier)
-        known = [*zip(self.program[turn], wanted, strict=True)]
+        known = self.reference_of(turn)
         return Outcome(
             differing=frozenset(
                 name
                 for name, instance in world.instances.items()
                 if _public(instance) != _public(self._ends[turn].instances[name])
             ),
-            missing=(Counter(wanted) - so_far - Counter(results)).total(),
+            missing=Counter(wanted) - so_far - Counter(results),
             new_errors=frozenset(
                 place
                 for place, one in enumerate(zip(calls, results, strict=True))
                 if error_of(one[1]) is not None and one not in known
             ),
         )
+
+    def reference_of(self, turn: int) -> list[tuple[ToolCall, str]]:
+        """The reference's calls of a turn with their results."""
+        return [*zip(self.program[turn], self._results[turn], strict=True)]
 
     def classes(self, calls: Sequence[ToolCall]) -> set[str]:
         """Tool classes that calls belong to."""

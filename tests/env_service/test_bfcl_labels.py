@@ -36,6 +36,7 @@ FINE = {Label.PASS, Label.CORRECT_ABSTENTION}
 SOME_TASKS = [*load_tasks().values()][::27]
 ROOM = {
     Construction.BAD_JSON: 799,
+    Construction.BAD_JSON_AMONG_OTHERS: 650,
     Construction.UNKNOWN_TOOL: 799,
     Construction.HELD_OUT_TOOL: 197,
     Construction.MISSING_ARGUMENT: 799,
@@ -48,7 +49,7 @@ ROOM = {
     Construction.EARLY_ANSWER: 572,
     Construction.WRONG_VALUE: 772,
     Construction.READ_ONLY_OMISSION: 506,
-    Construction.WRONG_VALUE_AND_ERROR: 650,
+    Construction.WRONG_VALUE_AND_ERROR: 648,
     Construction.OMISSION_AND_ERROR: 376,
 }
 """How many tasks have room for a construction."""

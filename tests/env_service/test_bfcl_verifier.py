@@ -8,6 +8,7 @@ from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn
 
 from env_service.environments.base import CallStopped, Stop
 from env_service.environments.bfcl import verifier
+from env_service.environments.bfcl.execution import ToolExecutor
 from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
 from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord, Verdict
@@ -144,12 +145,27 @@ def test_a_state_failure_is_not_charged_to_later_turns() -> None:
     verdict = judge(task, program)
     assert verdict.accuracy == 0.0
     assert verdict.evidence[0].state_differences == ("GorillaFileSystem.root",)
+    assert verdict.evidence[0].missing_responses == ("mv",)
     # The later turns make the reference's own calls: what they lack is the first turn's doing.
     for turn in verdict.evidence[1:]:
         assert turn.state_differences == ()
-        assert turn.missing_responses == 0
+        assert turn.missing_responses == ()
         assert turn.carried_differences == ("GorillaFileSystem.root",)
         assert turn.calls
+    carried = [turn.carried_missing for turn in verdict.evidence]
+    assert carried == [(), ("grep",), ("sort",), ("diff",)]
+
+
+def test_of_calls_that_give_the_same_text_the_one_that_was_not_made_is_missing() -> None:
+    """One text was seen and one is missing: it is the skipped tool's."""
+    task = load_tasks()["multi_turn_base_133"]
+    program = [list(turn) for turn in reference_calls(task)]
+    executor = ToolExecutor(task)
+    results = {executor.execute(call, task.docs_at(0).keys()) for call in program[0]}
+    assert [call.name for call in program[0]] == ["add_to_watchlist", "get_watchlist"]
+    assert len(results) == 1
+    program[0] = program[0][:1]
+    assert judge(task, program).evidence[0].missing_responses == ("get_watchlist",)
 
 
 def test_a_wrong_call_of_a_later_turn_is_still_seen() -> None:
@@ -157,7 +173,7 @@ def test_a_wrong_call_of_a_later_turn_is_still_seen() -> None:
     program = [list(turn) for turn in reference_calls(task)]
     program[0] = program[0][:-1]
     program[2] = [ToolCall("pwd", {})]
-    assert judge(task, program).evidence[2].missing_responses == 1
+    assert judge(task, program).evidence[2].missing_responses == ("sort",)
 
 
 def test_a_turn_that_no_earlier_failure_reached_fails_by_itself() -> None:
@@ -198,7 +214,7 @@ def test_abstention_is_counted_apart_and_only_where_a_turn_was_begun() -> None:
     assert spurious.accuracy == 1.0  # the official checks do not look at such a turn
     assert spurious.progress == TurnProgress(4, 4, 1, 0)
     steps = [[StepRecord(tuple(turn), ())] for turn in program]
-    steps[empty] = [StepRecord((), (ParseFault(0, "no JSON"),))]
+    steps[empty] = [StepRecord((), (ParseFault(0, "no JSON", "pwd"),))]
     assert verify(task, steps, False).progress == TurnProgress(4, 4, 1, 0)
 
 

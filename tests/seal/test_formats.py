@@ -89,7 +89,8 @@ def test_parsing_never_raises(tool_format: str, text: str) -> None:
 @pytest.mark.parametrize(
     "unit",
     ["<tool_call>{", '<tool_call>["', "<tool_call>", "<think>", "{", '\n{"a":', "[f(a=", "[f(a=-"]
-    + ["[f(a=1), ", "<tool_call><function=f><parameter=a>", "\n[f(", "'\\''", ' "x" ', "\n", ";{"],
+    + ["[f(a=1), ", "<tool_call><function=f><parameter=a>", "\n[f(", "'\\''", ' "x" ', "\n", ";{"]
+    + ['<tool_call>"name":', '{"name"' + " " * 999, "[f(" + "a." * 999, "<tool_call>" + "a" * 999],
 )
 def test_72_kb_of_anything_are_read_at_once(tool_format: str, unit: str) -> None:
     text = unit * (72_000 // len(unit))
@@ -428,11 +429,65 @@ def test_a_bad_structured_call_is_a_fault_at_its_index(bad: object) -> None:
     message = parse_structured({"role": "assistant", "tool_calls": [good, bad, good]})
     assert message.calls == (LS, LS)
     assert [fault.position for fault in message.faults] == [1]
+    assert message.faults[0].tool in (None, "f")
 
 
 def test_structured_messages_of_other_shapes_do_not_raise() -> None:
     assert parse_structured({"role": "assistant", "content": "hi"}).calls == ()
     assert len(parse_structured({"tool_calls": "x"}).faults) == 1
+
+
+# ---- the tool that an unreadable call names ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "text", "named"),
+    [
+        ("hermes", hermes('{"name": "grep", "arguments": {"a": }}'), ["grep"]),
+        ("hermes", hermes("{'name': 'grep', 'arguments': {}}"), ["grep"]),
+        ("hermes", hermes('{"name": "grep, "arguments": {}}'), ["grep"]),
+        ("hermes", hermes('{"name": "grep", "arguments": [1]}'), ["grep"]),
+        ("hermes", hermes('{"type": "function", "function": {"name": "grep"}}'), ["grep"]),
+        ("hermes", hermes('[{"name": "grep"}, {"name": "ls"}]'), ["grep"]),
+        ("hermes", '{"name": "grep", "arguments": {}}</tool_call>', ["grep"]),
+        ("hermes", hermes("grep(pattern='x')"), ["grep"]),
+        ("hermes", hermes("<function=grep>\n</function>"), ["grep"]),
+        ("hermes", hermes("grep now"), [None]),
+        ("hermes", hermes('{"arguments": {"a": 1}}'), [None]),
+        ("hermes", hermes('{"name": ""}') + hermes('{"name": "ls", }'), [None, "ls"]),
+        ("hermes", "<tool_call>{" + hermes('{"name": "ls", }'), [None, "ls"]),
+        ("qwen3_coder", hermes("<function=grep>\n<parameter=a>\n1"), ["grep"]),
+        ("qwen3_coder", hermes("<function=grep\n<parameter=a>1</parameter>"), ["grep"]),
+        ("qwen3_coder", hermes('{"name": "grep", "arguments": {}}'), ["grep"]),
+        ("llama3_json", '{"name": "grep", "parameters": {"a": }}; {"name": "ls"', ["grep", "ls"]),
+        ("llama3_json", '{"name": "grep", "parameters": 1}; {"nam": "ls"}', ["grep", None]),
+        ("llama3_json", "<|python_tag|>grep(a=1)", ["grep"]),
+        ("pythonic", "[grep(a=b), ls(a=True), mv(a=1", ["grep", "mv"]),
+        ("pythonic", "[grep(a='x)]", ["grep"]),
+        ("pythonic", "[files.grep(a=b)]", ["files.grep"]),
+        ("pythonic", "[ls(a=True), 3]", [None]),
+    ],
+)
+def test_a_fault_names_the_tool_that_its_own_text_names_first(
+    tool_format: str, text: str, named: list[str | None]
+) -> None:
+    assert [fault.tool for fault in parse(text, tool_format).faults] == named
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+def test_a_name_that_breaks_off_is_no_other_tool_s(tool_format: str) -> None:
+    """`rm` is a tool as well."""
+    text = render_calls([ToolCall("rmdir", {"dir_name": "a"})], tool_format)
+    whole = text.index("rmdir") + len("rmdir") + 1
+    for end in range(len(text)):
+        for fault in parse(text[:end], tool_format).faults:
+            assert fault.tool == ("rmdir" if end >= whole else None), text[:end]
+
+
+def test_a_fault_of_a_structured_message_names_its_function() -> None:
+    bad = [entry({"name": "grep", "arguments": "{"}), entry({"arguments": "{"}), entry(None), "ls"]
+    message = parse_structured({"role": "assistant", "tool_calls": bad})
+    assert [fault.tool for fault in message.faults] == ["grep", None, None, None]
 
 
 def nested(depth: int) -> Any:

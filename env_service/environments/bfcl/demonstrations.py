@@ -46,7 +46,7 @@ class Mistake(StrEnum):
     EARLY_ANSWER = "early_answer"
     """Answers without a call: missing_tool_call."""
     SKIPPED_CALL = "skipped_call"
-    """Leaves the last call out: state or response mismatch."""
+    """Leaves the last call out: state mismatch, or missing_tool_call where the state is right."""
     WRONG_VALUE = "wrong_value"
     """Another value for one argument: state mismatch, or an error and recovery_failure."""
     MISSING_ARGUMENT = "missing_argument"

@@ -42,6 +42,7 @@ from env_service.environments.dialogue import (
     ToolResult,
     Verdict,
     call_evidence,
+    fault_evidence,
     run_calls,
     turn_progress,
 )
@@ -103,10 +104,10 @@ class _Blame:
     """Attributes that differ, as Class.attribute."""
     carried_differences: frozenset[str]
     """Attributes that differ because of earlier turns."""
-    own_missing: int
-    """Results of the reference that the assistant has not seen."""
-    carried_missing: int
-    """Such results, because of earlier turns."""
+    own_missing: tuple[str, ...]
+    """Tool of each result of the reference that the assistant has not seen."""
+    carried_missing: tuple[str, ...]
+    """Tool of each such result that is missing because of earlier turns."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,7 @@ class _Walk:
         evidence = TurnEvidence(
             turn=index,
             reference_calls=bool(wanted),
-            parse_faults=tuple(
-                (step, fault.reason) for step, record in enumerate(steps) for fault in record.faults
-            ),
+            parse_faults=fault_evidence(steps),
             calls=tuple(
                 self._call_evidence(index, one, docs.get(one.call.name)) for one in executed
             ),
@@ -185,19 +184,22 @@ class _Walk:
         executed: Sequence[_Executed],
     ) -> _Blame:
         """Part a turn's own failures from what earlier turns left behind."""
-        missing = len(found.missing)
+        missing = _without_result(found.missing, wanted, executed)
         alone = None
         if self._failed and wanted and executed and (found.differing or missing):
             alone = self._alone(index, steps)
         if alone is not None and alone.passed:
-            return _Blame(frozenset(), found.differing, 0, missing)
+            return _Blame(frozenset(), found.differing, (), _tools(missing))
         carried = found.differing & self._carried
         if alone is not None and _untouched(alone, executed):
             carried -= frozenset(alone.evidence.state_differences)
-            own_missing = min(missing, alone.evidence.missing_responses)
+            of_alone = alone.evidence.missing_responses
+            ordered = sorted(missing, key=lambda one: one.call.name not in of_alone)
+            own, left = ordered[: len(of_alone)], ordered[len(of_alone) :]
         else:
-            own_missing = self._own_missing(found.missing, wanted, executed)
-        return _Blame(found.differing - carried, carried, own_missing, missing - own_missing)
+            own = [one for one in missing if not self._is_consequence(one.call, executed)]
+            left = [one for one in missing if self._is_consequence(one.call, executed)]
+        return _Blame(found.differing - carried, carried, _tools(own), _tools(left))
 
     def _alone(self, index: int, steps: Sequence[StepRecord]) -> _CheckedTurn | None:
         """The same turn after a reference that was followed up to there."""
@@ -227,21 +229,11 @@ class _Walk:
         missing = () if responses["valid"] else tuple(responses["details"]["missing_items"])
         return _Comparison(frozenset(differing), missing, None)
 
-    def _own_missing(
-        self, missing: Sequence[str], wanted: Sequence[_Executed], executed: Sequence[_Executed]
-    ) -> int:
-        """Missing results that are not a mere consequence of an earlier turn's failure."""
-        made = {_written(one.call) for one in executed}
+    def _is_consequence(self, call: ToolCall, executed: Sequence[_Executed]) -> bool:
+        """The call was made, but in a tool class that an earlier turn left in another state."""
         carried_classes = {attribute.split(".")[0] for attribute in self._carried}
-        left = Counter(missing)
-        own = 0
-        for one in wanted:
-            if not left[one.result]:
-                continue
-            left[one.result] -= 1
-            consequence = tool_owner(self._task, one.call.name) in carried_classes
-            own += not (consequence and _written(one.call) in made)
-        return own
+        made = {_written(one.call) for one in executed}
+        return tool_owner(self._task, call.name) in carried_classes and _written(call) in made
 
     def _classes(self, calls: Iterable[ToolCall]) -> frozenset[str]:
         owners = (tool_owner(self._task, call.name) for call in calls)
@@ -265,6 +257,28 @@ def _run(
 def _written(call: ToolCall) -> str:
     """A call as text: of values, Python takes True for 1 and 1.0."""
     return json.dumps([call.name, call.arguments], sort_keys=True)
+
+
+def _without_result(
+    missing: Sequence[str], wanted: Sequence[_Executed], executed: Sequence[_Executed]
+) -> list[_Executed]:
+    """The reference's calls whose results are missing.
+
+    Where several calls give the same text and only some of it is missing, a call whose tool was not
+    called comes first: another one's text may have been seen, its own cannot have been.
+    """
+    called = {one.call.name for one in executed}
+    left = Counter(missing)
+    found = []
+    for one in sorted(wanted, key=lambda one: one.call.name in called):
+        if left[one.result]:
+            left[one.result] -= 1
+            found.append(one)
+    return found
+
+
+def _tools(calls: Iterable[_Executed]) -> tuple[str, ...]:
+    return tuple(one.call.name for one in calls)
 
 
 def _untouched(alone: _CheckedTurn, executed: Sequence[_Executed]) -> bool:

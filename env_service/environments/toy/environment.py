@@ -15,6 +15,7 @@ from env_service.environments.dialogue import (
     TurnDialogue,
     Verdict,
     call_evidence,
+    fault_evidence,
     run_calls,
     turn_progress,
 )
@@ -153,17 +154,15 @@ def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool
         evidence = TurnEvidence(
             turn=index,
             reference_calls=bool(wanted),
-            parse_faults=tuple(
-                (step, fault.reason) for step, record in enumerate(steps) for fault in record.faults
-            ),
+            parse_faults=fault_evidence(steps),
             calls=tuple(
                 call_evidence(step, call, DOCS.get(call.name), result.error)
                 for step, call, result in made
             ),
             state_differences=() if wrong_lamp else differences,
-            missing_responses=len(missing) - len(carried),
+            missing_responses=tuple(call.name for call in missing if call not in carried),
             carried_differences=differences if wrong_lamp else (),
-            carried_missing=len(carried),
+            carried_missing=tuple(call.name for call in carried),
             model_classes=frozenset({"ToyWorld"} if made else ()),
             reference_classes=frozenset({"ToyWorld"} if wanted else ()),
             truncated=cut,

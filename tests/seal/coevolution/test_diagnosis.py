@@ -1,17 +1,14 @@
-"""Turn evidence to labels: one test a label, then how the rules part them."""
+"""Turn evidence to labels: one test a label, then how the rules part them.
+
+What holds of any evidence at all is in test_diagnosis_properties.py.
+"""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from seal.coevolution.diagnosis import CallEvidence, TurnEvidence, diagnose
-from seal.coevolution.labels import FAILURES, Label
-from seal.wire import TurnDiagnosis
-
-# Run times on a shared machine say nothing; what is slow is tested by itself.
-UNTIMED = settings(deadline=None)
+from seal.coevolution.diagnosis import CallEvidence, FaultEvidence, TurnEvidence, diagnose
+from seal.coevolution.labels import Label
 
 FS = frozenset({"FileSystem"})
 MAIL = frozenset({"Mail"})
@@ -26,9 +23,9 @@ PASSED = TurnEvidence(
     parse_faults=(),
     calls=(RAN,),
     state_differences=(),
-    missing_responses=0,
+    missing_responses=(),
     carried_differences=(),
-    carried_missing=0,
+    carried_missing=(),
     model_classes=FS,
     reference_classes=FS,
     truncated=False,
@@ -37,7 +34,8 @@ PASSED = TurnEvidence(
 )
 WRONG_STATE = replace(PASSED, state_differences=("FileSystem.root",))
 IDLE = replace(PASSED, reference_calls=False, calls=(), reference_classes=frozenset())
-FAULT = ((0, "the call is not valid JSON"),)
+FAULT = (FaultEvidence(0, "the call is not valid JSON", "ls"),)
+NAMELESS = (FaultEvidence(0, "the call is not valid JSON", None),)
 
 
 def label_of(evidence: TurnEvidence) -> Label:
@@ -61,7 +59,7 @@ CASES = [
         None,
         replace(WRONG_STATE, model_classes=MAIL, state_differences=("Mail.inbox",)),
     ),
-    (Label.RESPONSE_MISMATCH, None, replace(PASSED, missing_responses=1)),
+    (Label.RESPONSE_MISMATCH, None, replace(PASSED, missing_responses=("ls",))),
 ]
 
 
@@ -96,9 +94,10 @@ def test_without_reference_calls_only_broken_ones_are_invalid_and_any_real_one_s
 # ---- passing -----------------------------------------------------------------------------
 
 
-def test_errors_that_were_repaired_do_not_spoil_a_pass() -> None:
+def test_errors_do_not_spoil_a_pass() -> None:
     calls = (FAILED, WRONG_ARGUMENTS, UNAVAILABLE, replace(RAN, step=1))
-    assert label_of(replace(PASSED, calls=calls, parse_faults=FAULT)) == Label.PASS
+    for faults in (FAULT, NAMELESS):
+        assert label_of(replace(PASSED, calls=calls, parse_faults=faults)) == Label.PASS
 
 
 def test_a_turn_that_the_step_limit_cut_did_not_pass() -> None:
@@ -118,15 +117,36 @@ def later(call: CallEvidence, tool: str) -> CallEvidence:
     return replace(call, step=1, tool=tool)
 
 
-def test_any_later_call_that_ran_repairs_an_invalid_one_but_a_sibling_does_not() -> None:
-    for broken in (
-        replace(WRONG_STATE, parse_faults=FAULT),
-        replace(WRONG_STATE, calls=(UNAVAILABLE,)),
-    ):
-        repaired = replace(broken, calls=(*broken.calls, later(RAN, "pwd")))
-        sibling = replace(broken, calls=(*broken.calls, RAN))
-        assert label_of(repaired) == Label.STATE_MISMATCH
-        assert label_of(sibling) == Label.INVALID_TOOL_CALL
+def test_an_unreadable_call_is_repaired_by_the_tool_that_it_names_and_by_no_other() -> None:
+    """Before, any later call that ran was a repair."""
+
+    def with_second(call: CallEvidence, faults: tuple[FaultEvidence, ...] = FAULT) -> Label:
+        return label_of(replace(WRONG_STATE, calls=(call,), parse_faults=faults))
+
+    assert with_second(later(RAN, "ls")) == Label.STATE_MISMATCH
+    assert with_second(RAN) == Label.INVALID_TOOL_CALL  # of the same message: no repair
+    assert with_second(later(RAN, "pwd")) == Label.INVALID_TOOL_CALL
+    assert with_second(later(FAILED, "ls")) == Label.INVALID_TOOL_CALL
+    assert with_second(later(UNAVAILABLE, "ls")) == Label.INVALID_TOOL_CALL
+    assert with_second(later(RAN, "ls"), NAMELESS) == Label.INVALID_TOOL_CALL
+    assert with_second(later(RAN, "ls"), FAULT + NAMELESS) == Label.INVALID_TOOL_CALL
+    took = replace(later(WRONG_ARGUMENTS, "ls"), error=None)
+    assert with_second(took) == Label.ARGUMENT_MISMATCH  # repaired, but not well
+
+
+def test_an_unavailable_tool_is_repaired_by_nothing() -> None:
+    """Before, any later call that ran was a repair."""
+    for tool in ("ls", "rm", UNAVAILABLE.tool):
+        calls = (UNAVAILABLE, replace(UNAVAILABLE, step=1), replace(RAN, step=2, tool=tool))
+        found = diagnose(replace(WRONG_STATE, calls=calls))
+        assert (found.label, found.step) == (Label.INVALID_TOOL_CALL, 0)
+
+
+def test_the_step_of_an_invalid_call_is_that_of_the_earliest_unrepaired_one() -> None:
+    calls = (later(UNAVAILABLE, "rm_all"), later(RAN, "ls"))
+    found = diagnose(replace(WRONG_STATE, calls=calls, parse_faults=FAULT))
+    assert (found.label, found.step) == (Label.INVALID_TOOL_CALL, 1)
+    assert "rm_all" in found.reason
 
 
 def test_wrong_arguments_are_repaired_by_the_same_tool_only() -> None:
@@ -175,7 +195,8 @@ def test_the_step_is_that_of_the_earliest_unrepaired_call() -> None:
         (FS, FS | MAIL, ("FileSystem.root", "Mail.inbox"), Label.STATE_MISMATCH),
         (FS, MAIL, ("Clock.time",), Label.STATE_MISMATCH),
         (FS, MAIL, (), Label.INSTANCE_MISMATCH),
-        (FS | MAIL, MAIL, (), Label.RESPONSE_MISMATCH),
+        (FS, FS | MAIL, (), Label.INSTANCE_MISMATCH),
+        (FS | MAIL, MAIL, (), Label.MISSING_TOOL_CALL),
     ],
 )
 def test_other_classes_must_explain_the_failure_alone(
@@ -186,9 +207,48 @@ def test_other_classes_must_explain_the_failure_alone(
         model_classes=model,
         reference_classes=reference,
         state_differences=differing,
-        missing_responses=1,
+        missing_responses=("send_mail",),
     )
     assert label_of(evidence) == label
+
+
+@pytest.mark.parametrize(
+    ("missing", "label"),
+    [
+        (("ls",), Label.RESPONSE_MISMATCH),
+        (("ls", "ls"), Label.RESPONSE_MISMATCH),
+        (("grep",), Label.MISSING_TOOL_CALL),
+        (("ls", "grep"), Label.MISSING_TOOL_CALL),  # the first of two labels that are true
+    ],
+)
+def test_a_result_of_a_tool_that_was_not_called_is_a_missing_call(
+    missing: tuple[str, ...], label: Label
+) -> None:
+    """Before, each of these was a response_mismatch."""
+    for calls in ((RAN,), (FAILED, later(RAN, "ls"))):
+        found = diagnose(replace(PASSED, calls=calls, missing_responses=missing))
+        assert (found.label, found.step) == (label, None)
+        assert "grep" not in found.reason  # a name of the reference
+        assert found.reason.endswith(f": {missing.count('grep') or len(missing)}")
+
+
+def test_what_comes_before_a_missing_call_hides_it() -> None:
+    """The order of labels.Label."""
+    skipped = replace(PASSED, missing_responses=("grep",))
+    for label, evidence in (
+        (Label.INVALID_TOOL_CALL, replace(skipped, parse_faults=NAMELESS)),
+        (Label.ARGUMENT_MISMATCH, replace(skipped, calls=(WRONG_ARGUMENTS,))),
+        (Label.STATE_MISMATCH, replace(skipped, state_differences=("FileSystem.root",))),
+        (Label.INSTANCE_MISMATCH, replace(skipped, reference_classes=FS | MAIL)),
+        (Label.RECOVERY_FAILURE, replace(skipped, calls=(FAILED,))),
+    ):
+        assert label_of(evidence) == label
+
+
+def test_a_cut_turn_that_skipped_a_call_is_one_with_a_missing_call() -> None:
+    assert label_of(replace(PASSED, truncated=True, missing_responses=("grep",))) == (
+        Label.MISSING_TOOL_CALL
+    )
 
 
 # ---- cascades ----------------------------------------------------------------------------
@@ -200,7 +260,9 @@ CARRIED = replace(PASSED, carried_differences=("FileSystem.root",))
     ("evidence", "label"),
     [
         (CARRIED, Label.STATE_MISMATCH),
-        (replace(PASSED, carried_missing=1), Label.RESPONSE_MISMATCH),
+        (replace(PASSED, carried_missing=("ls",)), Label.RESPONSE_MISMATCH),
+        (replace(PASSED, carried_missing=("ls", "grep")), Label.MISSING_TOOL_CALL),
+        (replace(CARRIED, calls=(RAN, UNAVAILABLE)), Label.INVALID_TOOL_CALL),
         (replace(CARRIED, reference_classes=MAIL), Label.INSTANCE_MISMATCH),
         (replace(CARRIED, calls=(FAILED,)), Label.RECOVERY_FAILURE),
         (replace(CARRIED, calls=(WRONG_ARGUMENTS,)), Label.ARGUMENT_MISMATCH),
@@ -218,14 +280,19 @@ def test_a_turn_that_is_in_order_itself_fails_as_a_cascade(
     ("evidence", "label"),
     [
         (replace(CARRIED, state_differences=("Mail.inbox",)), Label.STATE_MISMATCH),
-        (replace(CARRIED, missing_responses=1), Label.RESPONSE_MISMATCH),
+        (replace(CARRIED, missing_responses=("ls",)), Label.RESPONSE_MISMATCH),
+        (replace(CARRIED, missing_responses=("grep",)), Label.MISSING_TOOL_CALL),
+        (
+            replace(PASSED, missing_responses=("ls",), carried_missing=("grep",)),
+            Label.RESPONSE_MISMATCH,
+        ),
         (replace(CARRIED, truncated=True), Label.RESPONSE_MISMATCH),
         (replace(CARRIED, calls=()), Label.MISSING_TOOL_CALL),
         (replace(CARRIED, calls=(), parse_faults=FAULT), Label.INVALID_TOOL_CALL),
         (replace(CARRIED, checker_error="boom"), Label.CHECKER_ERROR),
         (replace(CARRIED, reference_error="boom"), Label.REFERENCE_ERROR),
-        (replace(IDLE, carried_missing=1), Label.CORRECT_ABSTENTION),
-        (replace(IDLE, calls=(RAN,), carried_missing=1), Label.SPURIOUS_TOOL_CALL),
+        (replace(IDLE, carried_missing=("ls",)), Label.CORRECT_ABSTENTION),
+        (replace(IDLE, calls=(RAN,), carried_missing=("ls",)), Label.SPURIOUS_TOOL_CALL),
     ],
 )
 def test_a_failure_of_its_own_a_fault_or_an_empty_turn_is_no_cascade(
@@ -237,10 +304,10 @@ def test_a_failure_of_its_own_a_fault_or_an_empty_turn_is_no_cascade(
 
 
 def without_carried(evidence: TurnEvidence) -> TurnEvidence:
-    return replace(evidence, carried_differences=(), carried_missing=0)
+    return replace(evidence, carried_differences=(), carried_missing=())
 
 
-# ---- reasons and totality ----------------------------------------------------------------
+# ---- reasons -----------------------------------------------------------------------------
 
 
 def test_a_reason_names_tool_rule_and_error() -> None:
@@ -251,87 +318,3 @@ def test_a_reason_names_tool_rule_and_error() -> None:
     assert "missing required argument 'a'" in reason(WRONG_ARGUMENTS)
     assert "'rm_all'" in reason(UNAVAILABLE)
     assert "FileSystem.root" in diagnose(WRONG_STATE).reason
-
-
-names = st.sampled_from(["FileSystem", "Mail", "Clock"])
-calls = st.builds(
-    CallEvidence,
-    st.integers(0, 3),
-    st.sampled_from(["ls", "pwd"]) | st.text(max_size=300),
-    st.booleans(),
-    st.lists(st.text(), max_size=2).map(tuple),
-    st.none() | st.text(max_size=300),
-)
-evidences = st.builds(
-    TurnEvidence,
-    turn=st.integers(0, 9),
-    reference_calls=st.booleans(),
-    parse_faults=st.lists(st.tuples(st.integers(0, 3), st.text()), max_size=2).map(tuple),
-    calls=st.lists(calls, max_size=4).map(tuple),
-    state_differences=st.lists(names.map(lambda name: name + ".x"), max_size=2).map(tuple),
-    missing_responses=st.integers(0, 2),
-    carried_differences=st.lists(names.map(lambda name: name + ".y"), max_size=2).map(tuple),
-    carried_missing=st.integers(0, 2),
-    model_classes=st.frozensets(names),
-    reference_classes=st.frozensets(names),
-    truncated=st.booleans(),
-    checker_error=st.none() | st.text(),
-    reference_error=st.none() | st.text(),
-)
-
-
-@UNTIMED
-@given(evidences)
-def test_the_diagnosis_is_total_and_names_one_line_of_reason(evidence: TurnEvidence) -> None:
-    diagnosis = diagnose(evidence)
-    assert isinstance(diagnosis, TurnDiagnosis)
-    assert Label(diagnosis.label) in Label
-    assert diagnosis == diagnose(evidence)
-    assert 0 < len(diagnosis.reason) < 400
-    steps = [call.step for call in evidence.calls] + [step for step, _ in evidence.parse_faults]
-    assert diagnosis.step is None or diagnosis.step in steps
-
-
-@UNTIMED
-@given(evidences)
-def test_a_turn_that_the_verifier_accepts_never_carries_a_failure(evidence: TurnEvidence) -> None:
-    accepted = replace(
-        evidence,
-        reference_calls=True,
-        calls=(*evidence.calls, RAN),
-        state_differences=(),
-        missing_responses=0,
-        carried_differences=(),
-        carried_missing=0,
-        truncated=False,
-        checker_error=None,
-        reference_error=None,
-    )
-    assert label_of(accepted) == Label.PASS
-
-
-@UNTIMED
-@given(evidences)
-def test_pass_and_acceptance_are_the_same_thing(evidence: TurnEvidence) -> None:
-    fine = evidence.checker_error is None and evidence.reference_error is None
-    accepted = not (
-        evidence.state_differences
-        or evidence.carried_differences
-        or evidence.missing_responses
-        or evidence.carried_missing
-        or evidence.truncated
-    )
-    passed = fine and evidence.reference_calls and bool(evidence.calls) and accepted
-    assert (label_of(evidence) == Label.PASS) == passed
-
-
-@UNTIMED
-@given(evidences)
-def test_a_cascade_is_a_turn_that_would_have_passed(evidence: TurnEvidence) -> None:
-    diagnosis = diagnose(evidence)
-    alone = diagnose(without_carried(evidence))
-    assert not alone.cascade
-    if diagnosis.cascade:
-        assert diagnosis.label in FAILURES and alone.label == Label.PASS
-    else:
-        assert diagnosis == alone
