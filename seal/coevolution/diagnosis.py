@@ -10,8 +10,8 @@ The rules, in order; the first that applies decides:
 2. The reference calls no tool: without call and fault correct_abstention; with a call of an
    available tool spurious_tool_call (whatever its arguments, it was not to be made); with nothing
    but faults and unavailable tools invalid_tool_call.
-3. The turn has a call, no state differs, no response is missing, and no step limit cut it: pass,
-   also if some of its calls were wrong.
+3. The turn has a call, no state differs, no response is missing, and no step limit cut it before
+   the task's last turn: pass, also if some of its calls were wrong.
 4. The turn failed. Priorities alone would let state_mismatch hide every unrecovered error, since
    an error mostly leaves a wrong state behind. So conditions exclude each other:
 
@@ -134,7 +134,7 @@ class TurnEvidence:
     reference_classes: frozenset[str]
     """Tool classes that the reference calls."""
     truncated: bool
-    """The step limit cut the turn."""
+    """The step limit cut the turn and kept later turns from coming; never the task's last turn."""
     checker_error: str | None
     """What the verifier raised, None if it gave a verdict. Stays on the service's side."""
     reference_error: str | None

@@ -1,8 +1,8 @@
 """The official execution and checker of bfcl-eval, observed, with the cases where ours must differ.
 
-In: a task and a trajectory. Out: an `Observation`: the official verdict and, for each turn, every
-result string and every public attribute of every tool instance, of the model's side and of the
-reference's. Called by tests, which make the same observation of this project's code (`ours`).
+In: a task and a trajectory of calls. Out: an `Observation`: the official verdict and, for each
+turn, every result string and every public attribute of every tool instance, of the model's side and
+of the reference's. Called by tests, which observe this project's code in the same way (`ours`).
 How bfcl_eval's functions are run and observed stands in snapshots.py.
 
 bfcl_eval's functions run unmodified. Where they are at fault or this project differs on purpose,
@@ -11,8 +11,9 @@ such a trajectory are written for the official path so that they do not meet the
 compared in full as well; what each fault does is shown by a test of its own. One thing no writing
 avoids: which words Python puts into a RecursionError. All others are written as they are.
 
-The steps that official inference takes are those with calls (eval_runner drops the others before
-the check), and an episode with fewer turns than the task has "was force-terminated" and fails.
+The calls go straight to execution and to the checker, so nothing here sees bfcl-eval's inference
+loop, its reading of texts or its step limit: official_loop.py drives those. As in an evaluation, a
+step without calls does not reach the checker, and an episode with fewer turns than its task fails.
 """
 
 import builtins
@@ -116,7 +117,7 @@ def official(
         seen = observed(task, steps, reference)
     turns = seen.turns
     if differences & {Difference.PYTHON_NAME, Difference.LONG_NAME}:
-        turns = tuple(_reworded(turn, _with_name_restored) for turn in turns)
+        turns = tuple(_reworded(turn, with_name_restored) for turn in turns)
     if Difference.ENDLESS_DIRECTORY in differences:
         turns = tuple(_reworded(turn, _without_depth) for turn in turns)
     return Observation(seen.valid, turns)
@@ -156,10 +157,10 @@ def text_of(task: BfclTask, call: ToolCall, positional: bool = False) -> str:
 
 def _fed(task: BfclTask, call: ToolCall, turn: int, positional: bool, mentions: bool) -> str:
     """A call, written so that none of the official path's faults touches it."""
-    if _held_out(task, call, turn):
+    if is_held_out(task, call, turn):
         return call.name  # without a bracket: not rewritten, so an unknown name
-    if _python_name(call.name) or _long_name(call.name):
-        return f"{_STAND_IN}{call.name.encode().hex()}()"
+    if is_python_name(call.name) or is_long_name(call.name):
+        return f"{stand_in(call.name)}()"
     if mentions and call.name == "post_tweet":
         call = ToolCall(call.name, {"mentions": [], **call.arguments})
         positional = False  # what was put in is first
@@ -176,8 +177,12 @@ def _fed(task: BfclTask, call: ToolCall, turn: int, positional: bool, mentions: 
 
 
 _STAND_IN = "no_such_name_"
-"""Begins the name that is written in place of one that Python knows, refuses or cannot read."""
 _READABLE_DEPTH = 50
+
+
+def stand_in(name: str) -> str:
+    """What is written in place of a name that official execution knows, refuses or cannot read."""
+    return _STAND_IN + name.encode().hex()
 
 
 def _call_text(
@@ -207,7 +212,8 @@ def _reworded(turn: Turn, reword: Callable[[str], str]) -> Turn:
     return replace(turn, model_results=tuple(map(reword, turn.model_results)))
 
 
-def _with_name_restored(result: str) -> str:
+def with_name_restored(result: str) -> str:
+    """The result of a call of a stand-in, as this project answers the name it stands for."""
     match = re.fullmatch(rf"Error during execution: name '{_STAND_IN}(\w+)' is not .*", result)
     if match is None:
         return result
@@ -232,12 +238,12 @@ def exceptions_of(task: BfclTask, trajectory: Trajectory) -> frozenset[Differenc
     said = [call for steps in trajectory.turns for calls in steps for call in calls]
     every_call = [*said, *(call for calls in reference_calls(task) for call in calls)]
     for turn, steps in enumerate(trajectory.turns):
-        if any(_held_out(task, call, turn) for calls in steps for call in calls):
+        if any(is_held_out(task, call, turn) for calls in steps for call in calls):
             found.add(Difference.HELD_OUT_TOOL)
     for call in said:
-        if _python_name(call.name):
+        if is_python_name(call.name):
             found.add(Difference.PYTHON_NAME)
-        if _long_name(call.name):
+        if is_long_name(call.name):
             found.add(Difference.LONG_NAME)
         if any(map(_odd, call.arguments)):
             found.add(Difference.ODD_KEYWORD)
@@ -256,7 +262,7 @@ def exceptions_of(task: BfclTask, trajectory: Trajectory) -> frozenset[Differenc
     return frozenset(found)
 
 
-def _held_out(task: BfclTask, call: ToolCall, turn: int) -> bool:
+def is_held_out(task: BfclTask, call: ToolCall, turn: int) -> bool:
     return any(turn < reveal and call.name in names for reveal, names in task.held_out.items())
 
 
@@ -266,7 +272,7 @@ _IN_SCOPE = frozenset(
 )
 
 
-def _python_name(name: str) -> bool:
+def is_python_name(name: str) -> bool:
     parts = name.split(".")
     return (
         parts[0] in _IN_SCOPE
@@ -276,7 +282,7 @@ def _python_name(name: str) -> bool:
     )
 
 
-def _long_name(name: str) -> bool:
+def is_long_name(name: str) -> bool:
     return len(name) > 80
 
 

@@ -152,15 +152,20 @@ def test_evaluating_in_mid_episode_changes_nothing(toy: Service) -> None:
     assert toy.say("a", ADD_1)["state"][0]["content"] == '{"total": 5}'
 
 
-def test_too_many_steps_truncate_and_fail(toy: Service) -> None:
-    toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="a")
+@pytest.mark.parametrize(
+    ("task_id", "text", "accuracy"), [("toy_mixed", ADD_3, 0.0), ("toy_lamp", LAMP_ON, 1.0)]
+)
+def test_too_many_steps_truncate_and_fail_unless_the_last_turn_is_right(
+    toy: Service, task_id: str, text: str, accuracy: float
+) -> None:
+    toy.ok("/create", env_type="toy", task_id=task_id, instance_id="a")
     for _ in range(4):
-        assert not toy.say("a", LAMP_ON)["is_terminated"]
-    last = toy.say("a", LAMP_ON)
+        assert not toy.say("a", text)["is_terminated"]
+    last = toy.say("a", text)
     assert last["is_terminated"] and last["info"]["truncated"]
     assert [message["role"] for message in last["state"]] == ["tool", "user"]
     verdict = toy.ok("/evaluate", instance_id="a")
-    assert (verdict["accuracy"], verdict["truncated"]) == (0.0, True)
+    assert (verdict["accuracy"], verdict["truncated"]) == (accuracy, True)
 
 
 @pytest.mark.parametrize(

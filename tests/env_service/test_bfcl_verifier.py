@@ -122,14 +122,24 @@ def _calls_a_held_out_tool(task: BfclTask, program: Program) -> bool:
     )
 
 
-def test_a_step_limit_or_an_unreached_turn_fails_the_task() -> None:
+def test_a_last_turn_that_the_step_limit_cut_is_judged_by_what_it_did() -> None:
+    task = load_tasks()["multi_turn_base_0"]
+    program = [list(turn) for turn in reference_calls(task)]
+    cut = judge(task, program, truncated=True)
+    assert cut == judge(task, program)
+    assert cut.accuracy == 1.0
+    assert cut.progress == TurnProgress(4, 4, 0, 0)
+    program[3] = [ToolCall("pwd", {})]
+    assert judge(task, program, truncated=True).accuracy == 0.0
+
+
+def test_a_step_limit_before_the_last_turn_or_an_unreached_turn_fails_the_task() -> None:
     task = load_tasks()["multi_turn_base_0"]
     program = reference_calls(task)
-    assert judge(task, program).accuracy == 1.0
-    truncated = judge(task, program, truncated=True)
+    truncated = judge(task, program[:-1], truncated=True)
     assert truncated.accuracy == 0.0
-    assert [turn.truncated for turn in truncated.evidence] == [False, False, False, True]
-    assert truncated.progress == TurnProgress(4, 3, 0, 0)
+    assert [turn.truncated for turn in truncated.evidence] == [False, False, True]
+    assert truncated.progress == TurnProgress(4, 2, 0, 0)
     assert judge(task, program[:1]).progress == TurnProgress(4, 1, 0, 0)
     assert judge(task, program[:-1]).accuracy == 0.0
     scorable = sum(bool(calls) for calls in program)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from env_service.environments.base import EpisodeOptions
 from env_service.environments.toy.environment import TASKS, ToyEpisode
 from seal.coevolution.labels import Label
@@ -63,3 +65,23 @@ def test_a_spurious_call_is_no_abstention_and_what_it_changes_is_carried_over() 
 def test_turns_that_were_never_begun_count_as_not_passed() -> None:
     assert judged().progress == TurnProgress(2, 0, 1, 0)
     assert judged([ADD_3]).progress == TurnProgress(2, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "call", "label", "progress"),
+    [
+        ("toy_mixed", ADD_3, Label.RESPONSE_MISMATCH, TurnProgress(2, 0, 1, 0)),
+        ("toy_lamp", LAMP_ON, Label.PASS, TurnProgress(1, 1, 0, 0)),
+    ],
+)
+def test_the_step_limit_fails_a_task_in_any_turn_but_the_last(
+    task_id: str, call: ToolCall, label: Label, progress: TurnProgress
+) -> None:
+    episode = ToyEpisode(TASKS[task_id], EpisodeOptions(mode="eval"))
+    message = {"role": "assistant", "content": render_calls([call], "hermes")}
+    while not (reply := episode.step(message)).terminated:
+        continue
+    verdict = episode.evaluate()
+    assert reply.truncated and verdict.truncated
+    assert verdict.accuracy == float(label == Label.PASS)
+    assert (labels(verdict), verdict.progress) == ([(label, False)], progress)

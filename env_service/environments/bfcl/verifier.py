@@ -7,10 +7,17 @@ not only up to the first failure. Called by the live episode's `evaluate` and by
 Both the assistant's calls and the reference are replayed on fresh instances, so the live episode is
 never touched. The comparisons themselves are bfcl_eval's own state_checker and response_checker.
 
-The rules of the verdict: every turn must have been begun and no step limit hit; a turn without
+The rules of the verdict: the assistant must have spoken in every turn of the task; a turn without
 reference calls is not checked; one with reference calls needs at least one executed call, every
 public attribute equal to the reference's, and every result of the reference among all results of
 the assistant so far.
+
+A limit (the step limit, or the policy's token budget) that ends the episode in the task's last turn
+changes nothing about these rules: bfcl-eval's loop writes down the turn that it cuts, and its
+checker then judges the whole file. A limit in an earlier turn fails the task, as later turns are
+missing. So does a last turn in which the assistant never spoke, with or without reference calls:
+bfcl-eval asks the model once in each turn that it writes down, so such a turn is missing in its
+file, and it fails every file with fewer turns than the reference.
 
 The evidence tells a failure from its consequences. Once a turn has failed, each later one that the
 checks refuse is replayed a second time, after a reference that was followed up to there:
@@ -57,14 +64,12 @@ def verify(task: BfclTask, turns: Sequence[Sequence[StepRecord]], truncated: boo
     Args:
         task: The task.
         turns: Steps of each turn in which the assistant spoke, from turn 0 on.
-        truncated: The last turn hit the step limit, which fails the whole task.
+        truncated: The last of these turns hit the step limit.
     """
     walk = _Walk(task)
-    checked = [
-        walk.turn(index, steps, truncated and index == len(turns) - 1)
-        for index, steps in enumerate(turns)
-    ]
-    complete = len(turns) == len(task.turns) and not truncated
+    complete = len(turns) == len(task.turns)
+    cut = len(turns) - 1 if truncated and not complete else None
+    checked = [walk.turn(index, steps, index == cut) for index, steps in enumerate(turns)]
     passed = complete and all(turn.passed for turn in checked)
     return Verdict(
         accuracy=1.0 if passed else 0.0,
@@ -79,7 +84,7 @@ def verify(task: BfclTask, turns: Sequence[Sequence[StepRecord]], truncated: boo
 @dataclass(frozen=True)
 class _CheckedTurn:
     passed: bool
-    """The official checks accept this turn, and no step limit cut it."""
+    """The official checks accept this turn, and no step limit kept later turns from coming."""
     evidence: TurnEvidence
     """What it has shown."""
     results: tuple[str, ...]

@@ -132,6 +132,7 @@ def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool
     """Verdict and evidence, on fresh worlds."""
     model, reference = ToyWorld(), ToyWorld()
     checked: list[tuple[TurnEvidence, bool]] = []
+    complete = len(turns) == len(task.turns)
     for index, steps in enumerate(turns):
         wrong_lamp = model.lamp != reference.lamp
         wrong_counter = model.counter != reference.counter
@@ -150,7 +151,7 @@ def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool
             if call.name == "add" and wrong_counter and call in [one for _, one, _ in made]
         ]
         differences = ("ToyWorld.lamp",) if model.lamp != reference.lamp else ()
-        cut = truncated and index == len(turns) - 1
+        cut = truncated and not complete and index == len(turns) - 1
         evidence = TurnEvidence(
             turn=index,
             reference_calls=bool(wanted),
@@ -171,7 +172,6 @@ def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool
         )
         accepted = not wanted or (bool(made) and not missing and not differences)
         checked.append((evidence, accepted and not cut))
-    complete = len(turns) == len(task.turns) and not truncated
     return Verdict(
         accuracy=float(complete and all(accepted for _, accepted in checked)),
         evidence=tuple(evidence for evidence, _ in checked),
