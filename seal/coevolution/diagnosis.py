@@ -28,16 +28,15 @@ The rules, in order; the first that applies decides:
      state_mismatch: an attribute differs whose class both sides, or neither, called.
    - instance_mismatch: other tool classes were called than the reference's, and that alone explains
      the failure: only classes differ that one side called, or, with the state right, a response
-     is missing and some class of the reference was not called.
+     is missing and a class of the reference was left out while another was called in its place.
    - missing_tool_call, too: the state is right, but a response is missing whose tool was not called
      in the turn, whatever other responses are missing. A skipped call that would have changed the
      state is a state_mismatch.
    - response_mismatch: the state is right, but a response is missing although its tool was called,
      or the turn was never ended.
 
-   Where several labels are true of a turn, the order of `labels.Label` decides. So a skipped tool
-   of a class that was not called at all is an instance_mismatch, which comes before
-   missing_tool_call, and that one comes before response_mismatch.
+   Where several labels are true of a turn, the order of `labels.Label` decides: instance_mismatch
+   comes before missing_tool_call, and that one before response_mismatch.
 
 "Later" is a later step: calls of one message were written before any of them was answered.
 
@@ -255,7 +254,8 @@ def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
         names = _clipped(", ".join(evidence.state_differences))
         return _Finding(Label.STATE_MISMATCH, f"the state differs after the turn in {names}")
     left_out = evidence.reference_classes - evidence.model_classes
-    if differing or (evidence.missing_responses and left_out):
+    replaced = left_out and evidence.model_classes - evidence.reference_classes
+    if differing or (evidence.missing_responses and replaced):
         names = _clipped(", ".join(sorted(differing or left_out)))
         reason = (
             f"the turn called another set of tool classes than it needs; it went wrong in {names}"

@@ -313,8 +313,6 @@ def _left_out(rehearsal: Rehearsal, turn: int, rest: Calls, outcome: Outcome) ->
     if outcome.differing:
         explained = outcome.differing <= unused
         return frozenset({Label.INSTANCE_MISMATCH if explained else Label.STATE_MISMATCH})
-    if unused:
-        return frozenset({Label.INSTANCE_MISMATCH})
     # A call of the rest is there, whatever it gave; the one that was left out was skipped, unless
     # its tool was called otherwise or what it says was seen all the same.
     called = {call.name for call in rest}

@@ -64,8 +64,9 @@ def doc() -> dict[str, Any]:
 def test_schema_cues_mark_required_types_and_enums() -> None:
     (shown,) = replace(INITIAL, schema_cues=True).tool_docs([doc()])
     fields = shown["function"]["parameters"]["properties"]
+    # The original ends with a space and keeps it.
     assert fields["seat"]["description"] == (
-        "Where. (required) Type: a string. Allowed values: 'aisle', 'window'."
+        "Where.  (required) Type: a string. Allowed values: 'aisle', 'window'."
     )
     assert fields["prices"]["description"] == "(optional) Type: an array, each item a number."
     assert fields["guest"]["properties"]["age"]["description"] == (
