@@ -3,6 +3,7 @@
 verl calls `SealAgentLoop.run` once a rollout with a row of the data set; the row says which task
 and in which mode. The prompt is rendered once by the model's own chat template; every observation
 is appended as tokens (verl's continuous tokens), so the trainer trains on what the policy saw.
+A message that is cut, or that another stop token ends, is closed as the template closes it.
 Named in `exp/agent_loop.yaml`.
 """
 
@@ -20,6 +21,7 @@ from seal.addresses import url_list
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.shaping import RewardShaping, shaped_reward
 from seal.episode import Episode, Task, run_episode
+from seal.train.message_end import message_end, unwritten_end
 from seal.train.round import RolloutRecord
 from seal.train.stop_tokens import stop_token_ids
 from seal.wire import Message, ToolDoc
@@ -35,10 +37,15 @@ def _client(urls: tuple[str, ...], env_type: str, token_file: str | None) -> Env
 class _TokenStream:
     """Tokens of one dialogue so far; lists grow in step, `ids` starts with the prompt."""
 
+    request_id: str
+    """One for the whole rollout: verl's balancer sends equal ids to the same replica, whose prefix
+    cache holds the dialogue. vLLM gets a new id for each generation, from verl's own client."""
+    message_end: Sequence[int]
+    """Tokens that the template writes behind an assistant message's text."""
     ids: list[int] = field(default_factory=list)
     """Prompt, generated and observation token ids."""
     mask: list[int] = field(default_factory=list)
-    """1 for generated tokens, 0 for observations; starts after the prompt."""
+    """1 for generated tokens, 0 for all others; starts after the prompt."""
     logprobs: list[float] = field(default_factory=list)
     """Log probability under the rollout policy, 0.0 where mask is 0."""
     seen: list[Message] = field(default_factory=list)
@@ -51,6 +58,21 @@ class _TokenStream:
     """Generations that filled the tokens they had and did not end themselves."""
     out_of: str | None = None
     """The limit that left no token for another generation, None if none has."""
+
+    def close_message(self) -> None:
+        """Put behind the last message what it lacks of the template's end, with mask 0.
+
+        A stop token of another kind stays where it is, with mask 1, and the end follows it: the
+        policy chose to stop there, and only a sampled token can earn or lose by that choice. To
+        cut it would hide the choice from training; to replace it would train a token that nobody
+        sampled, with another token's log probability.
+        """
+        start, stop = self.generated[-1]
+        sampled = self.ids[len(self.ids) - (stop - start) :]
+        missing = unwritten_end(sampled, self.message_end)
+        self.ids += missing
+        self.mask += [0] * len(missing)
+        self.logprobs += [0.0] * len(missing)
 
 
 class SealAgentLoop(AgentLoopBase):
@@ -77,10 +99,13 @@ class SealAgentLoop(AgentLoopBase):
         params["stop_token_ids"] = stop_token_ids(self.tokenizer, settings.stop_tokens)
         if row.get("temperature") is not None:
             params["temperature"] = row["temperature"]
+        end = await self.loop.run_in_executor(None, message_end, self.continuous_token_builder)
+        # A fresh instance opens with the same prompt, so it keeps the replica that has it cached.
+        request_id = uuid4().hex
         client = _client(url_list(settings.env_url), settings.env_type, settings.token_file)
         for attempt in range(1, settings.attempts + 1):
             metrics: dict[str, Any] = {}
-            stream = _TokenStream()
+            stream = _TokenStream(request_id, end)
             generate = functools.partial(self._generate, stream, params, metrics)
             try:
                 episode = await run_episode(client, task, generate)
@@ -110,6 +135,8 @@ class SealAgentLoop(AgentLoopBase):
                     f"{self.rollout_config.prompt_length} tokens; raise it, or leave the task out"
                 )
         else:
+            # Only now: a message that ends the dialogue, or fills its room, needs no end.
+            stream.close_message()
             # Tool docs stand in the prompt already; the delta renders the same without them.
             merged, stream.mask, stream.logprobs = await self.ct_merge_context_msg(
                 stream.seen, messages, stream.ids, stream.mask, stream.logprobs
@@ -127,7 +154,7 @@ class SealAgentLoop(AgentLoopBase):
         budget = min(room[tightest], self.config.env_service.max_tokens_per_step)
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
-                request_id=uuid4().hex,
+                request_id=stream.request_id,
                 prompt_ids=stream.ids,
                 sampling_params={**params, "max_tokens": budget},
             )
