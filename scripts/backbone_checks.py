@@ -18,6 +18,7 @@ from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from seal.formats import ToolCall, parse, render_calls
+from seal.train.message_end import message_end, unwritten_end
 from seal.train.stop_tokens import stop_token_ids
 from seal.wire import Message, ToolDoc
 
@@ -305,6 +306,7 @@ def _appended(
     builder, decode = backbone.builder, backbone.tokenizer.decode
     generated = _generated(backbone, prompt, calls)
     ids = builder.merge_assistant_tokens(prompt_ids(backbone, prompt), generated).token_ids
+    ids = [*ids, *unwritten_end(generated, message_end(builder))]
     answer: Message = {"role": "assistant", "content": _said(backbone, generated)}
     seen = [*prompt.messages, answer]
     merged = builder.merge_context_tokens(seen, [*seen, *follows], ids).token_ids
