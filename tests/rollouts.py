@@ -161,7 +161,7 @@ def _vocabulary(name: str) -> Any:
 
 @functools.cache
 def backbone(name: str) -> Backbone:
-    """One of qwen2.5, smollm2, toolace and qwen3.5.
+    """One of qwen2.5, smollm2, toolace, qwen3.5 and qwen3.5-thinking.
 
     ToolACE's group puts its own template on Llama 3.1's vocabulary. Qwen3.5's vocabulary is in no
     package, so its template is put on Qwen2.5's.
@@ -173,11 +173,14 @@ def backbone(name: str) -> Backbone:
     group, vocabulary = {
         "toolace": ("toolace-2-8b", "llama3.1"),
         "qwen3.5": ("qwen3.5-4b", "qwen2.5"),
+        "qwen3.5-thinking": ("qwen3.5-4b", "qwen2.5"),
     }[name]
     recipe = load_recipe(EXP / "SEAL.yaml", [f"backbone={group}"])
     tokenizer = copy.copy(_vocabulary(vocabulary))
     kwargs: Any = OmegaConf.to_container(recipe.data.apply_chat_template_kwargs)
-    if name == "qwen3.5":
+    if group == "qwen3.5-4b":
+        if name == "qwen3.5-thinking":
+            del kwargs["enable_thinking"]
         tokenizer.chat_template = real_tokenizers.template("qwen3_5_think")
         return Backbone(tokenizer, "qwen3_5", kwargs, CHATML)
     tokenizer.chat_template = recipe.actor_rollout_ref.model.custom_chat_template

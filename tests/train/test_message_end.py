@@ -24,6 +24,7 @@ def builder_of(model: Backbone) -> Any:
     [
         ("qwen2.5", "<|im_end|>\n"),
         ("qwen3.5", "<|im_end|>\n"),
+        ("qwen3.5-thinking", "<|im_end|>\n"),
         ("smollm2", "<|im_end|>\n"),
         ("toolace", "<|eot_id|>"),
     ],
@@ -51,7 +52,8 @@ def test_an_end_of_ordinary_tokens_and_no_end_at_all() -> None:
 
 def test_a_template_that_the_builder_does_not_suit_is_an_error_that_says_so() -> None:
     model = templated(
-        "{% for m in messages %}<|im_start|>{{ m.role }} after {{ loop.previtem.role if loop.previtem }}\n"
+        "{% for m in messages %}<|im_start|>{{ m.role }} "
+        "after {{ loop.previtem.role if loop.previtem }}\n"
         "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
     )
     with pytest.raises(ValueError, match="does not suit ContinuousTokenBuilder, verl's token"):

@@ -12,7 +12,7 @@ from rollouts import OVER, TASK, Backbone, Follows, Rollout, World, backbone, ro
 
 from seal.wire import Message
 
-NAMES = ("qwen2.5", "smollm2", "toolace", "qwen3.5")
+NAMES = ("qwen2.5", "smollm2", "toolace", "qwen3.5", "qwen3.5-thinking")
 LIMIT = 64
 """Tokens of one message."""
 BEHIND_STOP = {"<|im_end|>": "\n", "<|eot_id|>": ""}
@@ -20,7 +20,9 @@ BEHIND_STOP = {"<|im_end|>": "\n", "<|eot_id|>": ""}
 INNER_MARK = {"<|im_end|>": "<|im_start|>", "<|eot_id|>": "<|python_tag|>"}
 """A special token at which generation does not stop."""
 NO_THOUGHT = "<think>\n\n</think>\n\n"
-"""How Qwen3.5's template opens an answer with thinking off."""
+"""How Qwen3.5's template writes an answer of the last turn, if it has no thought."""
+OPENS = {"qwen3.5": NO_THOUGHT, "qwen3.5-thinking": "<think>\n"}
+"""How it opens an answer that is to be generated."""
 CALL = '<tool_call>\n{"name": "light", "arguments": {}}\n</tool_call>'
 MELTING = "\U0001fae0"
 """A character of several tokens in each vocabulary."""
@@ -53,6 +55,7 @@ KINDS: dict[str, Callable[[Backbone], list[int]]] = {
     "call in other tokens": lambda model: spelled(model, CALL),
     "answer": lambda model: stopped(model, "Done."),
     "thought": lambda model: stopped(model, "<think>\nWhich lamp?\n</think>\n\nThis one."),
+    "end of an opened thought": lambda model: stopped(model, "A lamp?\n</think>\n\nThis one."),
     "empty": lambda model: stopped(model, ""),
     "no token at all": lambda model: [],
     "blanks around": lambda model: stopped(model, " \n lit, I think \n\n"),
@@ -103,12 +106,12 @@ def sampled_texts(rollout: Rollout) -> list[str]:
 def expected(name: str, messages: Sequence[Message], texts: Sequence[str], opened: bool) -> str:
     """What the template writes for the messages; each assistant's is the next of `texts`.
 
-    Qwen3.5's template strips blanks around an answer, reads thoughts out of it, and drops its
-    empty thought once a user's message follows. A rollout keeps what was sampled and shown.
+    Qwen3.5's template strips blanks around an answer, reads its thought out of it, and drops the
+    thought once a user's message follows. A rollout keeps what was sampled and shown.
     """
     model, left = backbone(name), iter(texts)
     said = [m["role"] == "assistant" for m in messages]
-    if name != "qwen3.5":
+    if name not in OPENS:
         filled = [
             {**m, "content": next(left)} if own else m
             for m, own in zip(messages, said, strict=True)
@@ -122,8 +125,8 @@ def expected(name: str, messages: Sequence[Message], texts: Sequence[str], opene
     whole = model.render(marked, opened)
     for place, own in zip(places, said, strict=True):
         if own:
-            whole = whole.replace(f"assistant\n{place}", f"assistant\n{NO_THOUGHT}{place}")
-            whole = whole.replace(place, next(left))
+            whole = whole.replace(f"{NO_THOUGHT}{place}", place)
+            whole = whole.replace(place, OPENS[name] + next(left))
     return whole
 
 
