@@ -14,6 +14,7 @@ import jinja2
 
 from seal.formats import ToolCall, parse, render_calls
 from seal.train.backbone import Backbone
+from seal.train.message_end import message_end, unwritten_end
 from seal.train.prompts import Prompt, prompt_ids
 from seal.train.system_note import SystemNoteError, default_system
 from seal.wire import Message, ToolDoc
@@ -230,6 +231,7 @@ def _appended(
     builder, decode = backbone.builder, backbone.tokenizer.decode
     generated = _generated(backbone, prompt, calls)
     ids = builder.merge_assistant_tokens(prompt_ids(backbone, prompt), generated).token_ids
+    ids = [*ids, *unwritten_end(generated, message_end(builder))]
     answer: Message = {"role": "assistant", "content": _said(backbone, generated)}
     seen = [*prompt.messages, answer]
     merged = builder.merge_context_tokens(seen, [*seen, *follows], ids).token_ids

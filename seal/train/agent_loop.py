@@ -3,6 +3,7 @@
 verl calls `SealAgentLoop.run` once a rollout with a row of the data set; the row says which task
 and in which mode. The prompt is rendered once by the model's own chat template; every observation
 is appended as tokens (verl's continuous tokens), so the trainer trains on what the policy saw.
+A message that is cut, or that another stop token ends, is closed as the template closes it.
 Named in `agent_loop.yaml` beside it.
 """
 
@@ -20,6 +21,7 @@ from seal.addresses import url_list
 from seal.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.shaping import RewardShaping, shaped_reward
 from seal.episode import Episode, Task, run_episode
+from seal.train.message_end import message_end, unwritten_end
 from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord
 from seal.train.stop_tokens import stop_token_ids
@@ -37,10 +39,17 @@ def _client(urls: tuple[str, ...], env_type: str, token_file: str | None) -> Env
 class _TokenStream:
     """Tokens of one dialogue so far; lists grow in step, `ids` starts with the prompt."""
 
+    request_id: str
+    """One for the whole rollout: verl's balancer sends equal ids to the same replica, whose prefix
+    cache holds the dialogue. vLLM gets a new id for each generation, from verl's own client."""
+    message_end: Sequence[int]
+    """Tokens that the template writes behind an assistant message's text."""
+    default_system: str
+    """What the template says in the system message of a dialogue that brings none."""
     ids: list[int] = field(default_factory=list)
     """Prompt, generated and observation token ids."""
     mask: list[int] = field(default_factory=list)
-    """1 for generated tokens, 0 for observations; starts after the prompt."""
+    """1 for generated tokens, 0 for all others; starts after the prompt."""
     logprobs: list[float] = field(default_factory=list)
     """Log probability under the rollout policy, 0.0 where mask is 0."""
     seen: list[Message] = field(default_factory=list)
@@ -53,6 +62,21 @@ class _TokenStream:
     """Generations that filled the tokens they had and did not end themselves."""
     out_of: str | None = None
     """The limit that left no token for another generation, None if none has."""
+
+    def close_message(self) -> None:
+        """Put behind the last message what it lacks of the template's end, with mask 0.
+
+        A stop token of another kind stays where it is, with mask 1, and the end follows it: the
+        policy chose to stop there, and only a sampled token can earn or lose by that choice. To
+        cut it would hide the choice from training; to replace it would train a token that nobody
+        sampled, with another token's log probability.
+        """
+        start, stop = self.generated[-1]
+        sampled = self.ids[len(self.ids) - (stop - start) :]
+        missing = unwritten_end(sampled, self.message_end)
+        self.ids += missing
+        self.mask += [0] * len(missing)
+        self.logprobs += [0.0] * len(missing)
 
 
 class SealAgentLoop(AgentLoopBase):
@@ -79,10 +103,15 @@ class SealAgentLoop(AgentLoopBase):
         params["stop_token_ids"] = stop_token_ids(self.tokenizer, settings.stop_tokens)
         if row.get("temperature") is not None:
             params["temperature"] = row["temperature"]
+        builder = self.continuous_token_builder
+        end = await self.loop.run_in_executor(None, message_end, builder)
+        default = await self.loop.run_in_executor(None, default_system, builder, self.tokenizer)
+        # A fresh instance opens with the same prompt, so it keeps the replica that has it cached.
+        request_id = uuid4().hex
         client = _client(url_list(settings.env_url), settings.env_type, settings.token_file)
         for attempt in range(1, settings.attempts + 1):
             metrics: dict[str, Any] = {}
-            stream = _TokenStream()
+            stream = _TokenStream(request_id, end, default)
             generate = functools.partial(self._generate, stream, params, metrics)
             try:
                 episode = await run_episode(client, task, generate)
@@ -102,10 +131,7 @@ class SealAgentLoop(AgentLoopBase):
         tools: Sequence[ToolDoc],
     ) -> str | None:
         """One assistant message; None when the token budget is used up."""
-        messages = list(messages)
-        if messages[0]["role"] == "system":
-            default = default_system(self.continuous_token_builder, self.tokenizer)
-            messages = behind_default(messages, default)
+        messages = behind_default(messages, stream.default_system)
         if not stream.seen:
             stream.ids = await self.ct_build_initial_tokens(messages, tools=list(tools))
             # verl cuts a longer prompt from the left: the interface and tool docs would go. The
@@ -117,6 +143,8 @@ class SealAgentLoop(AgentLoopBase):
                     "environment service changed since?"
                 )
         else:
+            # Only now: a message that ends the dialogue, or fills its room, needs no end.
+            stream.close_message()
             # Tool docs stand in the prompt already; the delta renders the same without them.
             merged, stream.mask, stream.logprobs = await self.ct_merge_context_msg(
                 stream.seen, messages, stream.ids, stream.mask, stream.logprobs
@@ -134,7 +162,7 @@ class SealAgentLoop(AgentLoopBase):
         budget = min(room[tightest], self.config.env_service.max_tokens_per_step)
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
-                request_id=uuid4().hex,
+                request_id=stream.request_id,
                 prompt_ids=stream.ids,
                 sampling_params={**params, "max_tokens": budget},
             )
