@@ -1,21 +1,24 @@
-"""Model text to tool calls and back, in the formats that the backbones were trained on.
+r"""Model text to tool calls and back, in the formats that the backbones were trained on.
 
 In: one assistant message, as raw text or with OpenAI `tool_calls`. Out: its calls, and what was
-meant as a call but cannot be read, apart from each other: one bad call does not spoil its siblings.
+meant as a call but cannot be read. Whether one bad call spoils its siblings is the format's rule.
 Called by the environment service for every step and by whoever shows a format to a policy. Whether
 a tool exists and takes these arguments is the diagnosis's question, not asked here.
 
 Parsing never raises on text, takes time linear in its length and executes nothing. Calls inside a
 thinking block (`<think>...</think>`, also one that was opened by the prompt) are ignored.
 
+Each format is read as bfcl-eval's handler of the family reads it, so that a policy is scored by the
+benchmark's own reading, in both modes. The differences that stay are a table in docs/backbones.md.
+
 | format | a call | written by |
 |---|---|---|
-| hermes | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` | Qwen2.5, Qwen3 |
+| hermes | `{"name": ..., "arguments": {...}}` between lines of tags | Qwen2.5, Qwen3 |
 | qwen3_coder | `<tool_call><function=f><parameter=a>1</parameter>...` | Qwen3-Coder, Qwen3.5 |
-| llama3_json | `{"name": ..., "parameters": {...}}`, parted by `;` or a newline | Llama 3 |
+| llama3_json | `{"name": ..., "parameters": {...}}`, parted by `;` | Llama 3 |
 | pythonic | `[f(a=1), g(b='x')]` | ToolACE |
 
->>> message = parse('On it. <tool_call>{"name": "ls", "arguments": {}}</tool_call>', "hermes")
+>>> message = parse('On it. <tool_call>\n{"name": "ls", "arguments": {}}\n</tool_call>', "hermes")
 >>> message.content, message.calls, message.faults
 ('On it.', (ToolCall(name='ls', arguments={}),), ())
 """
@@ -55,19 +58,20 @@ def parse(text: str, tool_format: str, docs: Mapping[str, ToolDoc] | None = None
         text: The message as the policy wrote it.
         tool_format: One of FORMATS.
         docs: Tool docs by name. Only qwen3_coder looks at them: it writes strings bare, so that
-            nothing but the doc tells the string 94016 from the number.
+            nothing but the doc tells the string 94016 from the number. What the docs do not
+            declare is then a string; without any docs JSON is read as JSON.
 
     Raises:
         ValueError: There is no such format.
 
-    >>> parse('[ls(), cat(file=secret)]', "pythonic").faults[0].reason
+    >>> parse('[ls(), cat(file=open("x").name)]', "pythonic").faults[0].reason
     "argument 'file' of 'cat' is not a literal"
     """
     match tool_format:
         case "hermes":
             return hermes.read(text)
         case "qwen3_coder":
-            return qwen3_coder.read(text, docs or {})
+            return qwen3_coder.read(text, docs)
         case "llama3_json":
             return llama3_json.read(text)
         case "pythonic":
@@ -79,7 +83,7 @@ def render_calls(calls: Sequence[ToolCall], tool_format: str) -> str:
     """Write calls so that `parse` reads the same calls; no call gives an empty text.
 
     Raises:
-        ValueError: There is no such format, or a name cannot be written in it.
+        ValueError: There is no such format, or a name or a string cannot be written in it.
 
     >>> render_calls([ToolCall("mv", {"source": "a", "n": 1})], "pythonic")
     "[mv(source='a', n=1)]"

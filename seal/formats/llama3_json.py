@@ -1,18 +1,25 @@
 """Calls as bare JSON objects: `{"name": ..., "parameters": {...}}; {...}`.
 
-A message is read as calls if it starts with an object or holds `<|python_tag|>`; any other message
-is a plain answer. Objects stand one after the other, separated by `;` or a line break. `arguments`
-is read as `parameters`, since Llama models mix the two.
+Read as bfcl-eval's LlamaHandler_3_1 reads it: the whole message is calls or none. Several stand
+next to each other with `;`, or in a list or with commas. `<|python_tag|>` is taken out. Without a
+`;` the official reading is Python's `eval`, so a Python literal is one, too; nothing is evaluated
+here. JSON's own true, false and null, which `eval` does not know, are read as well: the model's
+chat template writes them.
 """
 
+import ast
 import json
+import re
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from seal.formats.message import (
     MAX_FAULTS,
     TOO_MANY,
     ParsedMessage,
     ParseFault,
+    Refused,
     ToolCall,
     Unreadable,
     json_at,
@@ -24,46 +31,38 @@ from seal.formats.message import (
 
 PYTHON_TAG = "<|python_tag|>"
 
+_ATTEMPT = re.compile(r"""^[ \t]*(?:\[\s*)?\{\s*["']name["']""", re.MULTILINE)
+"""Begins what is meant as a call in a message that begins with something else."""
+_MAX_LITERAL = 50_000
+"""Characters of a Python literal: Python's parser takes more than linear time on some texts."""
+
 
 def read(text: str) -> ParsedMessage:
-    """Read a message."""
+    """Read a message; prose without an object or the tag is a plain answer."""
     visible = mask_thinking(text)
     start = skip_space(visible, 0)
-    tag = -1 if visible.startswith("{", start) else visible.find(PYTHON_TAG)
-    if tag == -1 and not visible.startswith("{", start):
-        return ParsedMessage(visible.strip(), (), ())
-    content = [visible[:tag]] if tag != -1 else []
-    position = start if tag == -1 else skip_space(visible, tag + len(PYTHON_TAG))
-    if not visible.startswith("{", position):
-        reason = f"expected a JSON object after {PYTHON_TAG}"
-        fault = ParseFault(position, reason, named_tool(visible[position:]))
-        return ParsedMessage(visible[:tag].strip(), (), (fault,))
     calls: list[ToolCall] = []
     faults: list[ParseFault] = []
-    while position < len(visible):
-        if len(faults) == MAX_FAULTS:
-            faults.append(ParseFault(position, TOO_MANY))
-            break
-        start = position
-        broken: Unreadable | None = None
-        try:
-            value, end = json_at(visible, start)
-        except Unreadable as error:
-            broken = error
-            end = max(error.position, start + 1)
-            separated = False
-        else:
-            separated = True
+    try:
+        for value in _values(visible.replace(PYTHON_TAG, "")):
+            if len(faults) == MAX_FAULTS:
+                faults.append(ParseFault(start, TOO_MANY))
+                break
             try:
-                calls.append(named_call(value, start, ("parameters", "arguments")))
-            except Unreadable as error:
-                broken = error
-        position = _next_object(visible, end, separated)
-        if broken is not None:
-            tool = named_tool(visible[start : end if separated else position])
-            faults.append(ParseFault(broken.position, broken.reason, tool))
-        content.append(visible[end:position])
-    return ParsedMessage("".join(content).strip("; \n\t\r"), tuple(calls), tuple(faults))
+                calls.append(named_call(value, start, "parameters"))
+            except Unreadable as fault:
+                if isinstance(fault, Refused):
+                    raise
+                # Of another form it would have been refused: it is an object with a name.
+                tool = value["name"] if isinstance(value["name"], str) else None
+                faults.append(ParseFault(start, fault.reason, tool))
+    except Unreadable as fault:
+        attempt = _attempt(visible, start)
+        if attempt is None:
+            return ParsedMessage(visible.strip(), (), ())
+        refused = ParseFault(attempt, fault.reason, named_tool(visible[attempt:]))
+        return ParsedMessage(visible.strip(), (), (refused,))
+    return ParsedMessage("" if calls or faults else visible.strip(), tuple(calls), tuple(faults))
 
 
 def render(calls: Sequence[ToolCall]) -> str:
@@ -76,22 +75,49 @@ def render(calls: Sequence[ToolCall]) -> str:
     )
 
 
-def _next_object(text: str, position: int, separated: bool) -> int:
-    """Where the next object stands: behind a `;` or a line break.
+def _attempt(visible: str, start: int) -> int | None:
+    """Where something begins that is meant as a call, in a message that cannot be read as calls."""
+    if visible.startswith(("{", PYTHON_TAG), start):
+        return start
+    found = _ATTEMPT.search(visible)
+    if found is not None:
+        return found.start()
+    tag = visible.find(PYTHON_TAG)
+    return None if tag == -1 else tag
 
-    Args:
-        text: The message.
-        position: Where to look from.
-        separated: An object ends at `position`, so that another may follow at once; inside a
-            broken one it may not.
-    """
-    behind = position
-    at = text.find("{", position)
-    while at != -1:
-        between = text[behind:at].rstrip(" \t\r")
-        if between.endswith((";", "\n")) or (separated and not between):
-            return at
-        separated = False
-        behind = at + 1
-        at = text.find("{", behind)
-    return len(text)
+
+def _values(source: str) -> Sequence[Any]:
+    """What stands for calls in a message."""
+    value = None if ";" in source else _literal(source)
+    if value is None:
+        values = _json_values(source)
+        # A list is read as `eval` reads it, and so stands alone.
+        return values[0] if len(values) == 1 and isinstance(values[0], list) else values
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _json_values(source: str) -> list[Any]:
+    """JSON values with `;` between them."""
+    values: list[Any] = []
+    position = 0
+    while True:
+        value, end = json_at(source, skip_space(source, position))
+        values.append(value)
+        end = skip_space(source, end)
+        if end == len(source):
+            return values
+        if source[end] != ";":
+            raise Refused(end, "text beside the calls, or no ';' between two of them")
+        position = end + 1
+
+
+def _literal(source: str) -> Any:
+    """The Python literal that a text is, or None."""
+    if len(source) > _MAX_LITERAL:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "\d" in a string is the model's business
+            return ast.literal_eval(source)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None

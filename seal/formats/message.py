@@ -16,6 +16,8 @@ MAX_FAULTS = 64
 """Unreadable calls after which the rest of a message is not read: each costs a look back."""
 TOO_MANY = f"more than {MAX_FAULTS} unreadable calls: the rest of the message was not read"
 
+NO_NAME = "the call has no tool name: 'name' must be a non-empty string"
+
 _MAX_DEPTH = 100
 _MAX_DIGITS = 300
 """An integer with more digits fits no float, and converting it takes quadratic time."""
@@ -26,7 +28,8 @@ _NAMED = re.compile(
 )
 """How a call names its tool in any format; a name must end before the text does."""
 _THINK_LINE = re.compile(r"^[ \t]*<think>", re.MULTILINE)
-_SPACE = re.compile(r"\s*")
+_SPACE = re.compile(r"[ \t\n\r]*")
+"""What JSON takes for space."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,13 @@ class Unreadable(Exception):
         self.reason = reason
 
 
+class Refused(Unreadable):
+    """A call cannot be read, and with it no call of the message counts.
+
+    bfcl-eval decodes a message as a whole: where its decoding raises an error, nothing runs.
+    """
+
+
 def json_at(text: str, position: int) -> tuple[Any, int]:
     """Decode the JSON value that starts at a position; returns it and where it ends.
 
@@ -103,21 +113,31 @@ def checked_call(
 ) -> ToolCall:
     """A call, if the name is a name and the arguments are an object of JSON values."""
     if not isinstance(name, str) or not name.strip():
-        raise Unreadable(position, "the call has no tool name: 'name' must be a non-empty string")
+        raise Unreadable(position, NO_NAME)
     if not isinstance(arguments, dict) or not all(isinstance(key, str) for key in arguments):
-        given = "nothing" if arguments is None else type_class(arguments)
-        reason = f"{arguments_key!r} must be an object of argument names and values, got {given}"
-        raise Unreadable(position, reason)
+        raise Unreadable(position, _no_object(arguments_key, arguments))
     if _deeper(arguments, _MAX_DEPTH):
         raise Unreadable(position, f"arguments are nested more than {_MAX_DEPTH} deep")
     try:
+        plain: dict[str, Any] = _json_form(arguments)
         # Encoding finds lone surrogates, which no later JSON reply could carry.
-        json.dumps([name, arguments], ensure_ascii=False, allow_nan=False).encode("utf-8")
+        json.dumps([name, plain], ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError) as error:  # UnicodeEncodeError is a ValueError
         raise Unreadable(position, f"an argument is no JSON value: {_first_line(error)}") from None
     except RecursionError:
         raise Unreadable(position, "the call is nested too deeply") from None
-    return ToolCall(name, arguments)
+    return ToolCall(name, plain)
+
+
+def _json_form(value: Any) -> Any:
+    """The value with lists for tuples; keys are strings, or TypeError."""
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("an object's key is no string")
+        return {key: _json_form(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_form(inner) for inner in value]
+    return value
 
 
 def _deeper(value: object, limit: int) -> bool:
@@ -135,12 +155,21 @@ def _deeper(value: object, limit: int) -> bool:
     return any(isinstance(inner, dict | list | tuple) for inner in level)
 
 
-def named_call(value: object, position: int, keys: tuple[str, ...]) -> ToolCall:
-    """A call from {"name": ..., key: {...}}; the first of `keys` that is there counts."""
+def named_call(value: object, position: int, key: str) -> ToolCall:
+    """A call from {"name": ..., key: {...}}.
+
+    Raises:
+        Refused: It has another form.
+        Unreadable: The name or a value is none that a tool can be called with.
+    """
     if not isinstance(value, dict):
-        raise Unreadable(position, f"a call must be a JSON object, got {type_class(value)}")
-    key = next((key for key in keys if key in value), keys[0])
-    return checked_call(value.get("name"), value.get(key), position, key)
+        raise Refused(position, f"a call must be a JSON object, got {type_class(value)}")
+    if "name" not in value:
+        raise Refused(position, NO_NAME)
+    arguments = value.get(key)
+    if not isinstance(arguments, dict):
+        raise Refused(position, _no_object(key, arguments))
+    return checked_call(value["name"], arguments, position, key)
 
 
 def named_tool(stretch: str) -> str | None:
@@ -231,6 +260,11 @@ def _bounded(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
         raise ValueError(f"an integer has more than {_MAX_DIGITS} digits")
     return int(digits)
+
+
+def _no_object(key: str, given: object) -> str:
+    found = "nothing" if given is None else type_class(given)
+    return f"{key!r} must be an object of argument names and values, got {found}"
 
 
 def _first_line(error: Exception) -> str:

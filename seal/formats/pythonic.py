@@ -1,17 +1,21 @@
-"""Calls as a Python list: `[f(a=1), g(b='x')]`.
+r"""Calls as a Python list: `[f(a=1), g(b='x')]`.
 
-A message is read as calls if a line starts with `[name(`; any other message is a plain answer. The
-list is cut into calls first, so that each stands or falls alone; then each is parsed with `ast`,
-and its arguments must be named literals. Nothing is evaluated.
+Read as bfcl-eval reads the models that it prompts for such a list (ToolACE's among them): back
+quotes and spaces around the message are taken off, missing brackets are put on, and the rest must
+be one Python expression, a list of calls. Anything else refuses the whole message. Some of it is
+surprising: an argument without a name is left out, a bare word is a string, and any sign means
+minus. The text is parsed with `ast` and never evaluated; see docs/backbones.md for what differs.
+
+>>> read("```\nmv(source='a', n=2*3)\n```").calls
+(ToolCall(name='mv', arguments={'source': 'a', 'n': 6}),)
 """
 
 import ast
 import keyword
-import math
+import operator
 import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from seal.formats.message import (
@@ -19,6 +23,7 @@ from seal.formats.message import (
     TOO_MANY,
     ParsedMessage,
     ParseFault,
+    Refused,
     ToolCall,
     Unreadable,
     checked_call,
@@ -26,53 +31,49 @@ from seal.formats.message import (
     named_tool,
 )
 
-_LIST = re.compile(r"^[ \t]*(\[)\s*[^\W\d][\w.]*[ \t]*\(", re.MULTILINE)
-_SPECIAL = re.compile(r"""['"\[\](){},]""")
-_STRING_END = {
-    "'": re.compile(r"\\.|'|\n", re.DOTALL),
-    '"': re.compile(r'\\.|"|\n', re.DOTALL),
-    "'''": re.compile(r"\\.|'''", re.DOTALL),
-    '"""': re.compile(r'\\.|"""', re.DOTALL),
-}
-_PARTNER = {"(": ")", "[": "]", "{": "}"}
-_MAX_DEPTH = 30
-"""Brackets in brackets; keeps Python's parser from trying for long."""
+_ATTEMPT = re.compile(r"^[ \t`]*(?:\[\s*[^\W\d][\w.]*[ \t]*|[^\W\d][\w.]*)\(", re.MULTILINE)
+"""Begins what is meant as a call, where the message cannot be read as calls."""
+_AROUND = "`\n "
+"""What is taken off a message at both ends."""
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _MAX_LENGTH = 50_000
-"""Characters of one call: Python's parser takes more than linear time on some texts."""
-_MAX_LIST = 200_000
-"""Characters of all calls."""
-_MAX_CALLS = 1000
+"""Characters of a message: Python's parser takes more than linear time on some texts."""
+_MAX_BITS = 1000
+"""Of an integer that arithmetic gives; some 300 digits, as in every format."""
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
 
 
 def read(text: str) -> ParsedMessage:
-    """Read a message."""
+    """Read a message; prose that is no list of calls is a plain answer."""
     visible = mask_thinking(text)
-    found = _LIST.search(visible)
-    if found is None:
-        return ParsedMessage(visible.strip(), (), ())
-    pieces, end, broken = _cut(visible, found.start(1))
-    if end - found.start(1) > _MAX_LIST:
-        reason = f"the list of calls has more than {_MAX_LIST} characters"
-        fault = ParseFault(found.start(1), reason, named_tool(found[0]))
-        return ParsedMessage("", (), (fault,))
+    inner = visible.strip(_AROUND)
+    source = f"{'' if inner.startswith('[') else '['}{inner}{'' if inner.endswith(']') else ']'}"
+    start = len(visible) - len(visible.lstrip(_AROUND)) - (not inner.startswith("["))
     calls: list[ToolCall] = []
     faults: list[ParseFault] = []
-    for start, piece in pieces:
-        if len(faults) == MAX_FAULTS:
-            faults.append(ParseFault(start, TOO_MANY))
-            break
-        if len(calls) == _MAX_CALLS:
-            faults.append(ParseFault(start, f"more than {_MAX_CALLS} calls: the rest was not read"))
-            break
-        try:
-            calls.append(_call(piece, start))
-        except Unreadable as error:
-            faults.append(ParseFault(error.position, error.reason, named_tool(piece)))
-    if broken is not None:
-        rest = pieces[-1][0] + len(pieces[-1][1]) if pieces else found.start(1)
-        faults.append(replace(broken, tool=named_tool(visible[rest:])))
-    content = visible[: found.start(1)] + visible[end:]
-    return ParsedMessage(content.strip(), tuple(calls), tuple(faults))
+    try:
+        for node in _list(source):
+            if len(faults) == MAX_FAULTS:
+                faults.append(ParseFault(faults[-1].position, TOO_MANY))
+                break
+            try:
+                calls.append(_call(node))
+            except Unreadable as fault:
+                if isinstance(fault, Refused):
+                    raise
+                position = start + _offset(source, node)
+                faults.append(ParseFault(max(position, 0), fault.reason, _name(node.func) or None))
+    except Unreadable as fault:
+        return _refused(visible, fault.reason)
+    return ParsedMessage("" if calls or faults else visible.strip(), tuple(calls), tuple(faults))
 
 
 def render(calls: Sequence[ToolCall]) -> str:
@@ -92,120 +93,142 @@ def _render(call: ToolCall) -> str:
     return f"{call.name}({arguments})"
 
 
-def _cut(text: str, start: int) -> tuple[list[tuple[int, str]], int, ParseFault | None]:
-    """Cut a list at its commas: pieces with their offsets, where it ends, what broke it off."""
-    pieces: list[tuple[int, str]] = []
-    stack: list[str] = []
-    piece_start = start + 1
-    position = start
-    while (found := _SPECIAL.search(text, position)) is not None:
-        at, mark = found.start(), found[0]
-        position = at + 1
-        if mark in "'\"":
-            closed = _string_end(text, at)
-            if closed is None:
-                return pieces, len(text), ParseFault(at, "a string is never closed")
-            position = closed
-        elif mark in _PARTNER:
-            stack.append(_PARTNER[mark])
-            if len(stack) > _MAX_DEPTH:
-                return pieces, len(text), ParseFault(at, "the call is nested too deeply")
-        elif mark == ",":
-            if len(stack) == 1:
-                pieces.append((piece_start, text[piece_start:at]))
-                piece_start = position
-        elif stack.pop() != mark:
-            return pieces, len(text), ParseFault(at, f"{mark!r} closes a bracket of another kind")
-        elif not stack:
-            if text[piece_start:at].strip():  # a comma may end the list
-                pieces.append((piece_start, text[piece_start:at]))
-            return pieces, position, None
-    return pieces, len(text), ParseFault(start, "the list of calls is never closed with ']'")
+def _refused(visible: str, reason: str) -> ParsedMessage:
+    attempt = _ATTEMPT.search(visible)
+    if attempt is None:
+        return ParsedMessage(visible.strip(), (), ())
+    fault = ParseFault(attempt.start(), reason, named_tool(visible[attempt.start() :]))
+    return ParsedMessage(visible.strip(), (), (fault,))
 
 
-def _string_end(text: str, at: int) -> int | None:
-    """Where the string literal that opens at `at` ends, None if it does not."""
-    quote = text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
-    position = at + len(quote)
-    while (found := _STRING_END[quote].search(text, position)) is not None:
-        if found[0] == quote:
-            return found.end()
-        if found[0] == "\n":
-            return None
-        position = found.end()
-    return None
-
-
-def _call(piece: str, offset: int) -> ToolCall:
-    if len(piece) > _MAX_LENGTH:
-        raise Unreadable(offset, f"a call has more than {_MAX_LENGTH} characters")
-    source = piece.strip()
-    offset += len(piece) - len(piece.lstrip())
+def _list(source: str) -> list[ast.Call]:
+    """The calls of a list, as syntax."""
+    if len(source) > _MAX_LENGTH:
+        raise Refused(0, f"the message has more than {_MAX_LENGTH} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "\d" in a string is the model's business
-            node = ast.parse(source, mode="eval").body
-        return _checked(node, offset)
+            body = ast.parse(source, mode="eval").body
     except SyntaxError as error:
-        raise Unreadable(offset, f"not a call in Python syntax: {error.msg}") from None
+        raise Refused(0, f"not a list of calls in Python syntax: {error.msg}") from None
     except ValueError:
-        raise Unreadable(offset, "not a call in Python syntax: null byte") from None
+        reason = "not a list of calls in Python syntax: a character that Python does not read"
+        raise Refused(0, reason) from None
     except (RecursionError, MemoryError):
-        raise Unreadable(offset, "the call is nested too deeply") from None
+        raise Refused(0, "the calls are nested too deeply") from None
+    # A comment may hide the closing bracket that was put on, so that the body is something else.
+    elements = body.elts if isinstance(body, ast.List | ast.Tuple) else [body]
+    calls = [node for node in elements if isinstance(node, ast.Call)]
+    if len(calls) < len(elements):
+        raise Refused(0, "expected nothing but calls like name(argument=value)")
+    return calls
 
 
-def _checked(node: ast.expr, offset: int) -> ToolCall:
-    if not isinstance(node, ast.Call):
-        raise Unreadable(offset, "expected a call like name(argument=value)")
-    name = _dotted(node.func)
-    if name is None:
-        raise Unreadable(offset, "the called thing is not a plain tool name")
-    if node.args:
-        raise Unreadable(offset, f"an argument of {name[:60]!r} is given without its name")
-    arguments: dict[str, Any] = {}
-    for argument in node.keywords:
-        if argument.arg is None or argument.arg in arguments:
-            raise Unreadable(offset, f"arguments of {name[:60]!r} are unpacked or given twice")
-        try:
-            arguments[argument.arg] = _literal(argument.value)
-        except _NotLiteral as error:
-            reason = f"argument {argument.arg[:60]!r} of {name[:60]!r} {error}"
-            raise Unreadable(offset, reason) from None
-    return checked_call(name, arguments, offset)
+def _offset(source: str, node: ast.expr) -> int:
+    """Where a node begins, in characters; `ast` counts bytes of the line."""
+    lines = _LINE.findall(source)[: node.lineno]
+    behind = lines.pop().encode()[: node.col_offset].decode()
+    return sum(map(len, lines)) + len(behind)
 
 
-class _NotLiteral(Exception):
-    """A value is more than a literal; the text completes "argument 'x' of 'f' ..."."""
+def _call(node: ast.Call) -> ToolCall:
+    """One call; arguments without a name are left out, of two with one name the last counts."""
+    try:
+        name = _name(node.func)
+        arguments = {
+            argument.arg: _value(argument.value, f"argument {argument.arg!r:.62} of {name!r:.62}")
+            for argument in node.keywords
+        }
+    except RecursionError:
+        raise Refused(0, "a call is nested too deeply") from None
+    if not name:
+        raise Unreadable(0, "the called thing is not a plain tool name")
+    if None in arguments:
+        raise Unreadable(0, f"arguments of {name!r:.62} are unpacked")
+    return checked_call(name, arguments, 0)
 
 
-def _dotted(node: ast.expr) -> str | None:
+def _name(node: ast.expr) -> str:
+    """The dotted name; whatever is no name at its beginning is left out."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
 
 
-def _literal(node: ast.expr) -> Any:
+def _value(node: ast.expr, whose: str) -> Any:
+    """An argument's value; `checked_call` finds those that are no JSON.
+
+    Raises:
+        Refused: bfcl-eval reads no message with such a value, or only by evaluating text.
+        Unreadable: It stands for the result of another call.
+    """
     match node:
-        case ast.Constant(value=str() | bool() | int() | None as value):
-            return value
-        case ast.Constant(value=float() as value):
-            if not math.isfinite(value):
-                raise _NotLiteral("is a number that is too large")
-            return value
-        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant() as operand):
-            value = _literal(operand)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise _NotLiteral("has a sign but is no number")
-            return -value if isinstance(sign, ast.USub) else value
+        case ast.Constant(value=value):
+            return "..." if value is ... else value
+        case ast.UnaryOp(operand=ast.Constant(value=int() | float() | complex() as value)):
+            return -value  # whatever the sign, as bfcl-eval has it
         case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_literal(item) for item in items]
+            return [_value(item, whose) for item in items]
         case ast.Dict(keys=keys, values=values):
-            names = [None if key is None else _literal(key) for key in keys]
-            if not all(isinstance(name, str) for name in names):
-                raise _NotLiteral("has a key that is no string")
-            return dict(zip(names, map(_literal, values), strict=True))
-    raise _NotLiteral("is not a literal")
+            return _object(keys, [_value(value, whose) for value in values], whose)
+        case ast.BinOp():
+            try:
+                return _computed(node)
+            except (_NotArithmetic, ArithmeticError, TypeError):
+                raise Refused(0, f"{whose} cannot be computed") from None
+        case ast.Name(id=name):
+            return name
+        case ast.Call(keywords=[]):
+            return ast.unparse(node)
+        case ast.Call(keywords=inner):
+            for argument in inner:
+                _value(argument.value, whose)
+            raise Unreadable(0, f"{whose} is another call")
+        case ast.Subscript(value=value, slice=index):
+            return f"{ast.unparse(value)}[{ast.unparse(index)}]"
+    raise Refused(0, f"{whose} is not a literal")
+
+
+def _object(keys: list[ast.expr | None], values: list[Any], whose: str) -> dict[str, Any]:
+    if None in keys:
+        raise Refused(0, f"{whose} unpacks another object")
+    names = [_value(key, whose) for key in keys if key is not None]
+    if not all(isinstance(name, str) for name in names):
+        raise Unreadable(0, f"{whose} has a key that is no string")
+    return dict(zip(names, values, strict=True))
+
+
+class _NotArithmetic(Exception):
+    """An expression holds more than numbers and strings, or would give something huge."""
+
+
+def _computed(node: ast.expr) -> Any:
+    """What arithmetic on written numbers gives; strings can be joined."""
+    match node:
+        case ast.Constant(value=int() | float() | str() as value):
+            return value
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub() as sign, operand=operand):
+            value = _computed(operand)
+            if isinstance(value, str):
+                raise _NotArithmetic
+            return -value if isinstance(sign, ast.USub) else +value
+        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATORS:
+            a, b = _computed(left), _computed(right)
+            joined = isinstance(operation, ast.Add) and isinstance(b, str)
+            if isinstance(a, str) != joined or isinstance(b, str) != joined:
+                raise _NotArithmetic
+            if isinstance(operation, ast.Pow) and isinstance(a, int) and isinstance(b, int):
+                if a.bit_length() * b > _MAX_BITS:
+                    raise _NotArithmetic
+            return _bounded(_OPERATORS[type(operation)](a, b))
+    raise _NotArithmetic
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise _NotArithmetic
+    return value

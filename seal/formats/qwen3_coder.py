@@ -8,94 +8,169 @@ r"""Calls as tags all the way down, values written bare.
     </function>
     </tool_call>
 
-A string stands as it is, everything else as JSON. What the value 94016 means, only the tool's doc
-can tell; without one it is read as JSON if it is JSON. A string that would be misread is written
-with JSON quotes, and quotes around a whole string are taken off.
+Read as vLLM's parser of this name reads it; bfcl-eval has none. A call is what stands between
+`<function=` and `</function>`, wherever that is. What the value 94016 means, only the tool's doc
+can tell: what it does not call something else is a string. All text before `</think>` is thinking.
 
->>> read("<tool_call><function=f><parameter=n>1</parameter></function></tool_call>", {}).calls
+>>> read("<tool_call><function=f><parameter=n>1</parameter></function></tool_call>", None).calls
 (ToolCall(name='f', arguments={'n': 1}),)
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seal.formats.message import ParsedMessage, ToolCall, Unreadable, checked_call, json_value
-from seal.formats.tags import CLOSE, OPEN, closing_tag, read_tagged
+from seal.formats.message import (
+    MAX_FAULTS,
+    THINK_CLOSE,
+    THINK_OPEN,
+    TOO_MANY,
+    ParsedMessage,
+    ParseFault,
+    ToolCall,
+    Unreadable,
+    checked_call,
+    json_value,
+    named_tool,
+)
 from seal.wire import ToolDoc
 
-_FUNCTION = re.compile(r"\s*<function=([^>\n]*)>")
-_PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>")
-_PARAMETER_CLOSE = "</parameter>"
-_END = re.compile(r"\s*</function>\s*")
+OPEN = "<tool_call>"
+CLOSE = "</tool_call>"
+
+_MARK = re.compile("<function=|</?tool_call>|</?think>")
+_FUNCTION_CLOSE = "</function>"
+_PARAMETER = re.compile(r"<\s*parameter\s*=\s*|(<\s*/\s*parameter\s*>)")
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_LONGEST_NUMBER = 300
+_LONGEST_NAME = 200
+_UNWRITABLE = re.compile(rf"{_PARAMETER.pattern}|{_FUNCTION_CLOSE}")
 
 
-def read(text: str, docs: Mapping[str, ToolDoc]) -> ParsedMessage:
-    """Read a message; `docs`, by tool name, say which arguments are strings."""
-    return read_tagged(text, lambda text, position: _read_body(text, position, docs))
+def read(text: str, docs: Mapping[str, ToolDoc] | None) -> ParsedMessage:
+    """Read a message; `docs`, by tool name, say what a value is. Without any, JSON is JSON."""
+    content: list[str] = []
+    calls: list[ToolCall] = []
+    faults: list[ParseFault] = []
+    opened: int | None = None  # a <tool_call> that no function has followed yet
+    position = 0
+    while (mark := _MARK.search(text, position)) is not None:
+        content.append(text[position : mark.start()])
+        position = mark.end()
+        if mark[0] == THINK_OPEN:
+            close = text.find(THINK_CLOSE, position)
+            position = len(text) if close == -1 else close
+        elif mark[0] == THINK_CLOSE:  # all so far was thinking, whoever opened the block
+            content.clear()
+            calls.clear()
+            faults.clear()
+            opened = None
+        elif len(faults) > MAX_FAULTS:
+            continue  # only the end of a thinking block can still change anything
+        elif len(faults) == MAX_FAULTS:
+            faults.append(ParseFault(mark.start(), TOO_MANY))
+        elif mark[0] == OPEN:
+            opened = mark.start() if opened is None else opened
+        elif mark[0] == CLOSE:
+            if opened is not None:
+                faults.append(_no_function(text, opened, mark.start()))
+            opened = None
+        else:
+            opened = None
+            end = text.find(_FUNCTION_CLOSE, position)
+            try:
+                if end == -1:
+                    reason = f"<function=NAME> is never closed with {_FUNCTION_CLOSE}"
+                    raise Unreadable(mark.start(), reason)
+                calls.append(_call(text[position:end], position, docs))
+            except Unreadable as fault:
+                tool = named_tool(text[mark.start() : position + _LONGEST_NAME])
+                faults.append(ParseFault(fault.position, fault.reason, tool))
+            position = position if end == -1 else end + len(_FUNCTION_CLOSE)
+    if opened is not None:
+        faults.append(_no_function(text, opened, len(text)))
+    content.append(text[position:])
+    return ParsedMessage("".join(content).strip(), tuple(calls), tuple(faults))
 
 
 def render(calls: Sequence[ToolCall]) -> str:
-    """One tagged block a call.
+    """One tagged block a call, as the Qwen chat templates write it.
 
     Raises:
-        ValueError: A tool's or an argument's name holds `>` or a line break.
+        ValueError: A tool's or an argument's name holds `>` or a line break, or a value holds a
+            tag of the format: a template would write what nobody can read.
     """
     return "\n".join(_render(call) for call in calls)
 
 
 def _render(call: ToolCall) -> str:
     for name in (call.name, *call.arguments):
-        if not name.strip() or name != name.strip() or re.search(r"[>\n]", name):
+        if not name.strip() or name != name.strip() or re.search(r"[<>\n]", name):
             raise ValueError(f"{name!r} cannot be written as a qwen3_coder tag")
     parameters = "".join(
-        f"<parameter={key}>\n{_written(value)}\n{_PARAMETER_CLOSE}\n"
+        f"<parameter={key}>\n{_written(value)}\n</parameter>\n"
         for key, value in call.arguments.items()
     )
-    return f"{OPEN}\n<function={call.name}>\n{parameters}</function>\n{CLOSE}"
+    return f"{OPEN}\n<function={call.name}>\n{parameters}{_FUNCTION_CLOSE}\n{CLOSE}"
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, str) and not any(mark in value for mark in "<\r"):
-        if _value(value, None) == value:
-            return value
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text.replace("<", "\\u003c")  # only strings can hold one
+    if not isinstance(value, str):
+        # Only strings inside a value can hold a `<`.
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    if _UNWRITABLE.search(value):
+        raise ValueError(f"a string cannot be written as qwen3_coder: {value[:60]!r}")
+    return value
 
 
-def _read_body(text: str, position: int, docs: Mapping[str, ToolDoc]) -> tuple[ToolCall, int]:
-    end = closing_tag(text, position, position)
-    function = _FUNCTION.match(text, position, end)
-    if function is None:
-        raise Unreadable(position, f"expected <function=NAME> after {OPEN}")
-    name = function[1].strip()
-    declared = docs[name]["function"]["parameters"].get("properties", {}) if name in docs else {}
+def _no_function(text: str, opened: int, end: int) -> ParseFault:
+    reason = f"expected <function=NAME> after {OPEN}"
+    return ParseFault(opened, reason, named_tool(text[opened:end]))
+
+
+def _call(body: str, start: int, docs: Mapping[str, ToolDoc] | None) -> ToolCall:
+    """The call of one function block; `start` is where the body begins in the message."""
+    name, _, rest = body.partition(">")
+    name = name.strip()
+    declared: Mapping[str, Any] = {}
+    if docs is not None and name in docs:
+        declared = docs[name]["function"]["parameters"].get("properties", {})
     arguments: dict[str, Any] = {}
-    at = function.end()
-    while (parameter := _PARAMETER.match(text, at, end)) is not None:
-        key = parameter[1].strip()
-        close = text.find(_PARAMETER_CLOSE, parameter.end(), end)
-        if close == -1:
-            raise Unreadable(parameter.start(1), f"<parameter={key[:60]}> is never closed")
-        if not key or key in arguments:
-            fault = "is given twice" if key else "has no name"
-            raise Unreadable(parameter.start(1), f"argument {key[:60]!r} {fault}")
-        bare = text[parameter.end() : close].removeprefix("\n").removesuffix("\n")
-        arguments[key] = _value(bare, declared[key].get("type") if key in declared else None)
-        at = close + len(_PARAMETER_CLOSE)
-    closing = _END.match(text, at, end)
-    if closing is None or closing.end() != end:
-        raise Unreadable(at, f"expected <parameter=NAME> or </function> and {CLOSE}")
-    return checked_call(name, arguments, function.start(1)), end + len(CLOSE)
+    position = 0
+    while (mark := _PARAMETER.search(rest, position)) is not None:
+        position = mark.end()
+        if mark[1]:  # closes nothing
+            continue
+        named = rest.find(">", position)
+        close = None if named == -1 else _PARAMETER.search(rest, named + 1)
+        if close is None:  # as vLLM has it, a value that nothing ends is left out
+            break
+        key = rest[position:named]
+        bare = rest[named + 1 : close.start()].removeprefix("\n").removesuffix("\n")
+        arguments[key] = _value(bare, _type(declared.get(key)) if docs is not None else "any")
+        position = close.start()
+    return checked_call(name, arguments, start)
 
 
-def _value(bare: str, declared: str | None) -> Any:
-    """A bare value; `declared` is the type in the tool's doc, None if there is no doc."""
-    if declared == "boolean" and bare.strip().lower() in ("true", "false"):
-        return bare.strip().lower() == "true"
+def _type(schema: Any) -> str:
+    declared = schema.get("type") if isinstance(schema, dict) else None
+    return declared if isinstance(declared, str) else "string"
+
+
+def _value(bare: str, declared: str) -> Any:
+    """A bare value; one that is not what the doc declares is whatever JSON makes of it."""
+    match declared:
+        case "string":
+            return bare
+        case "boolean" if bare.strip().lower() in _BOOLEANS:
+            return _BOOLEANS[bare.strip().lower()]
+        case "integer" | "number" | "float" if len(bare) <= _LONGEST_NUMBER:
+            with contextlib.suppress(ValueError, OverflowError):  # no number, or not finite
+                number = int(bare) if declared == "integer" else float(bare)
+                return int(number) if number == int(number) else number
     try:
-        value = json_value(bare)
+        return json_value(bare)
     except Unreadable:
         return bare
-    return bare if declared == "string" and not isinstance(value, str) else value

@@ -17,7 +17,7 @@ def example() -> str:
 def test_the_ten_lines_play_an_episode(capsys: pytest.CaptureFixture[str]) -> None:
     code = example()
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
-    lamp_on = '<tool_call>{"name": "switch_lamp", "arguments": {"on": true}}</tool_call>'
+    lamp_on = '<tool_call>\n{"name": "switch_lamp", "arguments": {"on": true}}\n</tool_call>'
     said = iter([lamp_on, "Done."])
     with running() as (_, address):
         for shown, used in (

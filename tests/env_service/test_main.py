@@ -136,7 +136,7 @@ def test_the_log_names_instances_and_no_arguments() -> None:
         with httpx.Client(base_url=address, trust_env=False) as client:
             body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
             client.post("/create", json=body)
-            text = '<tool_call>{"name": "add", "arguments": {"amount": 1234567}}</tool_call>'
+            text = '<tool_call>\n{"name": "add", "arguments": {"amount": 1234567}}\n</tool_call>'
             message = {"role": "assistant", "content": text}
             reply = client.post("/step", json={"instance_id": "a", "messages": message}).json()
             assert "1234567" in reply["data"]["state"][0]["content"]
