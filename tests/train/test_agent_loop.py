@@ -150,7 +150,8 @@ def test_a_prompt_that_fills_its_room_is_an_error_that_says_so(
     tokens = len(roll_out(monkeypatch, World()).output.prompt_ids)
     roll_out(monkeypatch, World(), prompt_length=tokens + 1)
     world = World()
-    with pytest.raises(ValueError, match=f"data.max_prompt_length={tokens} tokens; raise it"):
+    said = f"has {tokens} tokens, but was counted to fit data.max_prompt_length={tokens}:"
+    with pytest.raises(PromptBudgetError, match=said):
         roll_out(monkeypatch, world, prompt_length=tokens)
     # The task itself is at fault: another instance would not help.
     assert [path for path, _ in world.requests] == ["/create", "/release"]
