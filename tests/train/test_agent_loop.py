@@ -11,6 +11,7 @@ from rollouts import EVAL, TRAIN, Rollout, World, backbone
 from rollouts import roll_out as play
 
 from seal.client import EnvironmentFault
+from seal.train.prompt_budget import PromptBudgetError
 
 ANSWERS = ("call", "Done", "call", "Done")
 """What the policy says: two turns of a call, which is observed, and an answer, which ends them."""
