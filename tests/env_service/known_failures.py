@@ -108,20 +108,24 @@ def known_failures(task: BfclTask, seed: int) -> Iterator[KnownFailure]:
 _Built = Iterator[tuple[int, tuple[str, ...], frozenset[Label]]]
 """A turn, what is said in it, the labels that are right."""
 _INVALID = frozenset({Label.INVALID_TOOL_CALL})
-_BROKEN = (
+_NO_JSON = (
     '<tool_call>\n{"name": "NAME", "arguments": {"a": 1}\n</tool_call>',
     "<tool_call>\n{'name': 'NAME', 'arguments': {}}\n</tool_call>",
-    '<tool_call>\n{"name": "NAME", "arguments": [1]}\n</tool_call>',
-    '<tool_call>\n{"arguments": {"a": 1}}\n</tool_call>',
     '<tool_call>\n{"name": "NAME", "arguments": {}}',
     "<tool_call>\nNAME now\n</tool_call>",
 )
+"""Left out of a message whose other calls count."""
+_NO_CALL = (
+    '<tool_call>\n{"name": "NAME", "arguments": [1]}\n</tool_call>',
+    '<tool_call>\n{"arguments": {"a": 1}}\n</tool_call>',
+)
+"""JSON, but no call: refuses the whole message."""
 
 
 def _bad_json(rehearsal: Rehearsal, rng: random.Random) -> _Built:
     turn, name = rng.randrange(len(rehearsal.program)), rng.choice([*rehearsal.task.docs_at(0)])
     # Nothing was called, so the message ends the turn: no answer follows.
-    yield turn, (rng.choice(_BROKEN).replace("NAME", name),), _INVALID
+    yield turn, (rng.choice(_NO_JSON + _NO_CALL).replace("NAME", name),), _INVALID
 
 
 def _bad_json_among_others(rehearsal: Rehearsal, rng: random.Random) -> _Built:
@@ -131,7 +135,7 @@ def _bad_json_among_others(rehearsal: Rehearsal, rng: random.Random) -> _Built:
         if (before or after) and not again and rehearsal.play(turn, (*before, *after)).failed:
             # In one message with calls that can be read: alone it would end the turn.
             beside, later = (before, after) if before else (after[:1], after[1:])
-            broken = rng.choice(_BROKEN).replace("NAME", call.name)
+            broken = rng.choice(_NO_JSON).replace("NAME", call.name)
             said = (f"{_said(beside)}\n{broken}", *(_said((one,)) for one in later), ANSWER)
             yield turn, said, _INVALID
 

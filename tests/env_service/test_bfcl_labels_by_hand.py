@@ -165,4 +165,5 @@ def _raw(one: ToolCall | Broken, form: str) -> str:
         return render_calls([one], form)
     if form == "hermes":
         return f'<tool_call>\n{{"name": "{one}", "arguments": {{"pattern": }}}}\n</tool_call>'
-    return f"<tool_call>\n<function={one}>\n<parameter=pattern>\nbudget\n</tool_call>"
+    # Not an unclosed <function=...>: that takes in the next call of the message.
+    return f'<tool_call>\n{{"name": "{one}"}}\n</tool_call>'
