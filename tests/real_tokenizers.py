@@ -15,6 +15,7 @@ are those of the models' tokenizer_config.json. Qwen3.5 has another vocabulary, 
 package carries: tests put its template on Qwen2.5's.
 """
 
+import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -67,8 +68,9 @@ def folder(name: str) -> str:
     return str(path)
 
 
+@functools.cache
 def load(name: str) -> PreTrainedTokenizerFast:
-    """The tokenizer alone."""
+    """The tokenizer alone, one for all tests: nobody may change it."""
     return PreTrainedTokenizerFast.from_pretrained(folder(name))
 
 

@@ -155,11 +155,6 @@ LLAMA = ("<|eot_id|>", "<|eom_id|>")
 
 
 @functools.cache
-def _vocabulary(name: str) -> Any:
-    return real_tokenizers.load(name)
-
-
-@functools.cache
 def backbone(name: str) -> Backbone:
     """One of qwen2.5, smollm2, toolace, qwen3.5 and qwen3.5-thinking.
 
@@ -167,16 +162,16 @@ def backbone(name: str) -> Backbone:
     package, so its template is put on Qwen2.5's.
     """
     if name == "smollm2":
-        return Backbone(_vocabulary("smollm2"), "llama", {}, CHATML)
+        return Backbone(real_tokenizers.load("smollm2"), "llama", {}, CHATML)
     if name == "qwen2.5":
-        return Backbone(_vocabulary("qwen2.5"), "qwen2", {}, CHATML)
+        return Backbone(real_tokenizers.load("qwen2.5"), "qwen2", {}, CHATML)
     group, vocabulary = {
         "toolace": ("toolace-2-8b", "llama3.1"),
         "qwen3.5": ("qwen3.5-4b", "qwen2.5"),
         "qwen3.5-thinking": ("qwen3.5-4b", "qwen2.5"),
     }[name]
     recipe = load_recipe(EXP / "SEAL.yaml", [f"backbone={group}"])
-    tokenizer = copy.copy(_vocabulary(vocabulary))
+    tokenizer = copy.copy(real_tokenizers.load(vocabulary))
     kwargs: Any = OmegaConf.to_container(recipe.data.apply_chat_template_kwargs)
     if group == "qwen3.5-4b":
         if name == "qwen3.5-thinking":

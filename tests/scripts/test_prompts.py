@@ -194,6 +194,8 @@ def test_an_overlong_prompt_is_refused_before_the_first_step(
         check_prompts(run_of(url, tmp_path, rows, *published))
     assert "1 of 2 training prompts do not fit under the largest" in str(refused.value)
     assert f"{LONGEST} has " in str(refused.value)
+    # Loaded once is enough: from here on the same tokenizer.
+    monkeypatch.setattr(prompt_budget, "load_backbone", lambda *_: backbone_of("qwen2.5"))
     # Without interface, and in evaluation, the same task fits the published limit.
     plain = [f"seal.interface.{part}=false" for part in ("schema_cues", "guidelines")]
     check_prompts(run_of(url, tmp_path, rows, *published, *plain))

@@ -6,8 +6,10 @@ import pytest
 import ray
 from omegaconf import DictConfig, OmegaConf
 
+from seal.loop_log import PHASES, LineReader
 from seal.train import main
 from seal.train.node import ROOT, enter_project_folder
+from seal.train.prompt_budget import PromptBudgetError
 
 
 def config(**ray_init: Any) -> DictConfig:
@@ -102,21 +104,43 @@ def test_a_cluster_that_another_run_uses_is_waited_for_and_refused(
         main.wait_for_queue(-1.0)
 
 
+def start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line of a run whose configuration verl accepts."""
+    made = config()
+    made.seal = {"loop_dir": str(folder / "loop")}
+    OmegaConf.save(made, folder / "config.yaml")
+    for name in ("validate_config", "need_reference_policy", "need_critic"):
+        monkeypatch.setattr(main, name, lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["main", str(folder / "config.yaml")])
+
+
 @pytest.mark.parametrize("connected", [False, True])
 def test_a_cluster_that_refuses_the_connection_is_said_with_the_usual_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
-    OmegaConf.save(config(), tmp_path / "config.yaml")
-
     def refuse(*_: Any) -> None:
         raise ConnectionError("Failed to connect to Ray cluster at head:6379")
 
     monkeypatch.setattr(main, "run_ppo", refuse)
-    for name in ("validate_config", "need_reference_policy", "need_critic"):
-        monkeypatch.setattr(main, name, lambda *_: None)
+    monkeypatch.setattr(main, "check_prompts", lambda _: None)
     monkeypatch.setattr(ray, "is_initialized", lambda: connected)
-    monkeypatch.setattr(sys, "argv", ["main", str(tmp_path / "config.yaml")])
+    start(tmp_path, monkeypatch)
     with pytest.raises(ConnectionError) as failed:
         main.main()
     # A connection that is lost during training has other reasons.
     assert ("RAY_AUTH_MODE=token" in str(failed.value)) is not connected
+
+
+def test_prompts_are_counted_before_ray_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Any) -> None:
+        raise PromptBudgetError("3 of 400 training prompts do not fit")
+
+    monkeypatch.setattr(main, "check_prompts", refuse)
+    monkeypatch.setattr(main, "run_ppo", lambda *_: pytest.fail("workers were started"))
+    start(tmp_path, monkeypatch)
+    with pytest.raises(PromptBudgetError):
+        main.main()
+    phases = [line["phase"] for line in LineReader(tmp_path / "loop" / PHASES).new()]
+    assert phases == ["prompts"]
