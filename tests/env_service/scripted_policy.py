@@ -48,6 +48,8 @@ class Twist(StrEnum):
     CUT_JSON = "cut_json"
     """A call's JSON breaks off; its tags are there."""
     UNCLOSED_TAG = "unclosed_tag"
+    ODD_TAGS = "odd_tags"
+    """Tags that do not stand on lines of their own, or one that is opened twice."""
     BROKEN_BESIDE = "broken_beside"
     """A broken call stands in one message with readable ones."""
     THINKING = "thinking"
@@ -173,6 +175,23 @@ def _unclosed_tag(texts: Texts, task: BfclTask, material: Material, rng: random.
     return _reworded_step(texts, rng, unclosed)
 
 
+def _odd_tags(texts: Texts, task: BfclTask, material: Material, rng: random.Random) -> Texts:
+    def odd(text: str) -> str:
+        one_line = text.replace("<tool_call>\n", "<tool_call>")
+        return rng.choice(
+            [
+                one_line,
+                one_line.replace("\n</tool_call>", "</tool_call>"),
+                text.replace("\n</tool_call>", "</tool_call>"),
+                text.replace("\n", "\r\n"),
+                text.replace("<tool_call>", "<tool_call> "),
+                f'<tool_call>\n{{"name": "ls",\n{text}',
+            ]
+        )
+
+    return _reworded_step(texts, rng, odd)
+
+
 def _broken_beside(texts: Texts, task: BfclTask, material: Material, rng: random.Random) -> Texts:
     def beside(text: str) -> str:
         broken = '<tool_call>\n{"name": "ls", "arguments": {\n</tool_call>'
@@ -242,6 +261,7 @@ _TWISTS: Mapping[Twist, Callable[[Texts, BfclTask, Material, random.Random], Tex
     Twist.WORDS_INSTEAD: _words_instead,
     Twist.CUT_JSON: _cut_json,
     Twist.UNCLOSED_TAG: _unclosed_tag,
+    Twist.ODD_TAGS: _odd_tags,
     Twist.BROKEN_BESIDE: _broken_beside,
     Twist.THINKING: _thinking,
     Twist.CALL_IN_THINKING: _call_in_thinking,
