@@ -281,7 +281,7 @@ def largest(config: InterfaceConfig, length: Callable[[str], int]) -> Interface:
         length: Of a text, e.g. in tokens.
 
     >>> largest(InterfaceConfig(max_guidelines=1, schema_cues=False), len).active()
-    ('recovery_feedback', 'guideline:spurious_tool_call')
+    ('recovery_feedback', 'guideline:argument_mismatch')
     """
     by_length = sorted(FAILURES, key=lambda label: -length(texts.GUIDELINES[label]))
     return Interface(
