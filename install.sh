@@ -227,7 +227,11 @@ ensure_dev() {
     local venv=$1 wanted
     shift
     wanted=$(stamp "$@")
-    [ "$(cat "$venv/stamp-dev" 2>/dev/null)" = "$wanted" ] && return
+    if [ "$(cat "$venv/stamp-dev" 2>/dev/null)" = "$wanted" ]; then
+        [ "$venv" != .venv ] || [ -s .venv/real-tokenizers/models/smollm2/tokenizer.json ] ||
+            install_tokenizers
+        return
+    fi
     say "$venv: tools for lint and tests"
     run_pip "$venv" -r "$1"
     [ "$venv" != .venv ] || install_tokenizers

@@ -19,7 +19,10 @@ from seal.train.prompts import Prompt, prompt_ids
 from seal.train.system_note import SystemNoteError, default_system
 from seal.wire import Message, ToolDoc
 
-TEMPLATE_ERRORS = (jinja2.TemplateError, LookupError, TypeError, ValueError, AttributeError)
+TEMPLATE_ERRORS = (
+    *(jinja2.TemplateError, SystemNoteError),
+    *(LookupError, TypeError, ValueError, AttributeError),
+)
 """What a chat template that does not fit its input ends in."""
 
 ASCII_TEXT = "two words"

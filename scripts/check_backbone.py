@@ -42,7 +42,7 @@ else:  # when a script runs, `scripts` is a package of verl's
         import verl  # noqa: F401
 
 from seal.train.backbone import Backbone, BackboneError, load_backbone
-from seal.train.prompt_budget import largest_interface, prompt_limit
+from seal.train.prompt_budget import largest_interface, prompt_limit, remedy
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,7 +163,7 @@ def report(
             )
             table, overlong = lengths_table(title, some, counts, limit)
             console.print(table)
-            longest, too_long = max(longest, *counts), too_long + overlong
+            longest, too_long = max(longest, *counts), max(too_long, overlong)
     except checks.TEMPLATE_ERRORS as error:
         console.print(f"[red]prompts cannot be counted:[/red] {escape(str(error))}")
         return False
@@ -171,8 +171,8 @@ def report(
     console.print(f"tokens left for the dialogue behind the longest prompt: {room}")
     if too_long:
         console.print(
-            f"[red]{too_long} prompts do not fit:[/red] a run with such a task is refused; "
-            f"set data.max_prompt_length above {longest}, and rollout.max_model_len with it"
+            f"[red]{too_long} tasks do not fit:[/red] a run with such a task is refused; "
+            f"{remedy(longest)}"
         )
     if room <= 0:
         console.print("[red]no token is left for an answer:[/red] raise rollout.max_model_len")

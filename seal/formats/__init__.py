@@ -13,7 +13,7 @@ benchmark's own reading, in both modes. The differences that stay are a table in
 
 | format | a call | written by |
 |---|---|---|
-| hermes | `{"name": ..., "arguments": {...}}` between lines of tags | Qwen2.5, Qwen3 |
+| hermes | `{"name": ..., "arguments": {...}}`, a tag before and behind it | Qwen2.5, Qwen3 |
 | qwen3_coder | `<tool_call><function=f><parameter=a>1</parameter>...` | Qwen3-Coder, Qwen3.5 |
 | llama3_json | `{"name": ..., "parameters": {...}}`, parted by `;` | Llama 3 |
 | pythonic | `[f(a=1), g(b='x')]` | ToolACE |

@@ -1,4 +1,4 @@
-"""Calls as JSON between tags, each tag on a line of its own, as Qwen's chat templates write them.
+"""Calls as JSON between tags, with line breaks inside the tags, as Qwen's templates write them.
 
     <tool_call>
     {"name": "cd", "arguments": {"folder": "documents"}}
@@ -67,9 +67,10 @@ def read(text: str) -> ParsedMessage:
                 position = end + len(f"\n{CLOSE}")
             except Unreadable as fault:
                 refused = refused or isinstance(fault, Refused)
-                start, position = position, _behind_broken_call(text, position, end)
-                tool = named_tool(_stretch(text, start, position))
+                behind = _behind_broken_call(text, position, end)
+                tool = named_tool(_stretch(text, position, behind))
                 faults.append(ParseFault(fault.position, fault.reason, tool))
+                position = behind
     content.append(text[position:])
     return ParsedMessage("".join(content).strip(), () if refused else tuple(calls), tuple(faults))
 
@@ -89,7 +90,7 @@ def _call(text: str, start: int, end: int) -> ToolCall:
     if not text.startswith("\n", start):
         raise Unreadable(start, f"{OPEN} must be followed by a line break")
     if end == -1:
-        reason = f"{OPEN} is never closed with {CLOSE} on a line of its own"
+        reason = f"{OPEN} is never closed with a line break and {CLOSE}"
         raise Unreadable(start - len(OPEN), reason)
     try:
         value = json_value(text[start + 1 : end])

@@ -21,6 +21,7 @@ NO_NAME = "the call has no tool name: 'name' must be a non-empty string"
 _MAX_DEPTH = 100
 _MAX_DIGITS = 300
 """An integer with more digits fits no float, and converting it takes quadratic time."""
+_TOO_LARGE = 10**_MAX_DIGITS
 _NAMED = re.compile(
     r"""["']name["']\s*:\s*["']([\w.-]{1,128})(?=[^\w.-])"""  # {"name": "grep"
     r"""|<function=\s*([\w.-]{1,128})(?=[^\w.-])"""  # <function=grep>
@@ -114,7 +115,7 @@ def checked_call(
     """A call, if the name is a name and the arguments are an object of JSON values."""
     if not isinstance(name, str) or not name.strip():
         raise Unreadable(position, NO_NAME)
-    if not isinstance(arguments, dict) or not all(isinstance(key, str) for key in arguments):
+    if not isinstance(arguments, dict):
         raise Unreadable(position, _no_object(arguments_key, arguments))
     if _deeper(arguments, _MAX_DEPTH):
         raise Unreadable(position, f"arguments are nested more than {_MAX_DEPTH} deep")
@@ -130,13 +131,20 @@ def checked_call(
 
 
 def _json_form(value: Any) -> Any:
-    """The value with lists for tuples; keys are strings, or TypeError."""
+    """The value with lists for tuples.
+
+    Raises:
+        TypeError: A key is no string.
+        ValueError: An integer has too many digits.
+    """
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("an object's key is no string")
         return {key: _json_form(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_json_form(inner) for inner in value]
+    if isinstance(value, int) and abs(value) >= _TOO_LARGE:
+        raise ValueError(f"an integer has more than {_MAX_DIGITS} digits")
     return value
 
 

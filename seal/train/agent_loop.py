@@ -88,6 +88,7 @@ class SealAgentLoop(AgentLoopBase):
         Raises:
             EnvironmentFault: The service failed `env_service.attempts` fresh instances. verl then
                 marks the group as failed and `seal.train.replay` drops it whole.
+            PromptBudgetError: The prompt does not fit, though it was counted to.
         """
         settings = self.config.env_service
         row = kwargs["extra_info"]

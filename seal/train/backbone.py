@@ -4,6 +4,7 @@ In: a model's folder or hub name and the recipe. Out: a `Backbone`. The check of
 run and scripts/check_backbone.py use it. Weights are not needed.
 """
 
+import functools
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from seal.train.stop_tokens import stop_token_ids
+from seal.train.system_note import default_system
 
 
 class BackboneError(Exception):
@@ -31,6 +33,11 @@ class Backbone:
     """How calls are read (seal.formats)."""
     stop_ids: frozenset[int]
     """Tokens at which generation stops: the recipe's, the tokenizer's, the model's own."""
+
+    @functools.cached_property
+    def default_system(self) -> str:
+        """What the template says in the system message of a dialogue that brings none."""
+        return default_system(self.builder, self.tokenizer)
 
 
 def load_backbone(path: str, recipe: DictConfig) -> Backbone:

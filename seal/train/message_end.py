@@ -38,8 +38,8 @@ def message_end(builder: Any) -> list[int]:
     if end < 0 or behind[end:] != appended:
         raise ValueError(
             f"the chat template does not suit {type(builder).__name__}, verl's token builder for "
-            "this type of model: it writes other tokens for a user's message than the builder "
-            "appends. scripts/check_backbone.py shows the difference"
+            "this type of model: for a user's message it writes the tokens "
+            f"{behind[-len(appended) :]}, but the builder appends {appended}"
         )
     return list(behind[:end])
 

@@ -20,7 +20,9 @@ from seal.addresses import url_list
 from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface, InterfaceConfig, largest
 from seal.train.backbone import Backbone, load_backbone
+from seal.train.message_end import message_end
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
+from seal.train.system_note import default_system
 
 CACHE = Path("experiments/prompt_tokens")
 """Counts of earlier runs, by a hash of tokenizer, template and prompts."""
@@ -54,9 +56,13 @@ def check_prompts(config: DictConfig) -> None:
         PromptBudgetError: A prompt does not fit; the message says how many do not and what to set.
         BackboneError: The tokenizer cannot be loaded.
         EnvironmentFault: The service fails, or does not know a task.
+        SystemNoteError, ValueError, jinja2.TemplateError: The chat template cannot carry a rollout.
     """
     backbone = load_backbone(copy_to_local(config.actor_rollout_ref.model.path), config)
-    tasks = {mode: task_ids(config, mode) for mode in ("train", "eval")}
+    # What a rollout asks of the template: there an error would count as the environment's.
+    message_end(backbone.builder)
+    default_system(backbone.builder, backbone.tokenizer)
+    tasks = {mode: tasks_of_mode(config, mode) for mode in ("train", "eval")}
     opened = asyncio.run(_opened(config, sorted({*tasks["train"], *tasks["eval"]})))
     shown = largest_interface(backbone, config)
     refuse_overlong(
@@ -68,7 +74,7 @@ def check_prompts(config: DictConfig) -> None:
 def refuse_overlong(
     config: DictConfig, backbone: Backbone, prompts: Sequence[Prompt], kind: str
 ) -> None:
-    """Count prompts of one kind.
+    """Refuse the run if a prompt of one kind does not fit.
 
     Raises:
         PromptBudgetError: One has not fewer tokens than `prompt_limit`.
@@ -85,13 +91,20 @@ def refuse_overlong(
     under = " under the largest learning interface of the recipe" if kind == "training" else ""
     raise PromptBudgetError(
         f"{overlong} of {len(counts)} {kind} prompts do not fit{under}: "
-        f"{prompts[counts.index(longest)].task_id} has {longest} tokens, the limit is {limit}. Set "
-        f"data.max_prompt_length above {longest}, and data.max_response_length so that both fit "
-        "actor_rollout_ref.rollout.max_model_len; or take the tasks out of the data file"
+        f"{prompts[counts.index(longest)].task_id} has {longest} tokens, the limit is {limit}. To "
+        f"mend it {remedy(longest)}; or take the tasks out of the data file"
     )
 
 
-def task_ids(config: DictConfig, mode: str) -> list[str]:
+def remedy(longest: int) -> str:
+    """What to do where the longest prompt, in tokens, does not fit."""
+    return (
+        f"set data.max_prompt_length above {longest}, and data.max_response_length so that both "
+        "fit actor_rollout_ref.rollout.max_model_len"
+    )
+
+
+def tasks_of_mode(config: DictConfig, mode: str) -> list[str]:
     """Tasks of the run's data files whose rows are rolled out in a mode, each once."""
     found: dict[str, None] = {}
     for files in (config.data.train_files, config.data.val_files):

@@ -17,10 +17,11 @@ from typing import Any
 from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface
 from seal.train.backbone import Backbone
-from seal.train.system_note import behind_default, default_system
+from seal.train.system_note import behind_default
 from seal.wire import Message, ToolDoc
 
 AT_ONCE = 8
+"""Tasks that are opened side by side."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ def prompt_ids(backbone: Backbone, prompt: Prompt) -> list[int]:
     """The prompt's tokens as the agent loop renders them."""
     messages = list(prompt.messages)
     if messages[0]["role"] == "system":
-        default = default_system(backbone.builder, backbone.tokenizer)
-        messages = behind_default(messages, default)
+        messages = behind_default(messages, backbone.default_system)
     return list(backbone.builder.build_initial_tokens(messages, tools=list(prompt.tools)))
 
 

@@ -45,8 +45,8 @@ class WholeGroupReplayBuffer(ReplayBuffer):
         if len(failed) > allowed * batch_size:
             raise EnvironmentFault(
                 f"{len(failed)} of {batch_size} groups of step {global_steps} ({partition_id}) "
-                f"lost rollouts; {rule}. The rollouts' own errors stand above in this log; check "
-                "that the environment service is up"
+                f"lost rollouts; {rule}. The rollouts' own errors stand above in this log; "
+                "if they are EnvironmentFaults, check that the environment service is up"
             )
         kept = [
             (key, tag)

@@ -2,7 +2,7 @@
 
 In: a tokenizer and the texts of `env_service.stop_tokens` (exp/backbone/). Out: ids for the rollout
 engine, which stops as well at those of the model's own generation_config.json. Called by the agent
-loop and by scripts/check_backbone.py.
+loop and by `seal.train.backbone`.
 """
 
 from collections.abc import Sequence

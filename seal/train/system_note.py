@@ -12,6 +12,7 @@ from typing import Any
 from seal.wire import Message, ToolDoc
 
 _MARK = "0123456789 system note 9876543210"
+"""A message that no template contains: where it comes out, a note would stand."""
 _USER: Message = {"role": "user", "content": "Hello."}
 _TOOL: ToolDoc = {
     "type": "function",
@@ -54,8 +55,8 @@ def default_system(builder: Any, tokenizer: Any) -> str:
             "set actor_rollout_ref.model.custom_chat_template"
         )
     before, after = marked.split(_MARK)
-    start = _common(plain, before)
-    end = len(plain) - _common(plain[start:][::-1], after[::-1])
+    start = _shared_start(plain, before)
+    end = len(plain) - _shared_start(plain[start:][::-1], after[::-1])
     default = plain[start:end]
     if default and render({"role": "system", "content": default}) != plain:
         raise SystemNoteError(
@@ -81,7 +82,7 @@ def behind_default(messages: Sequence[Message], default: str) -> list[Message]:
     return [{**note, "content": f"{default}\n\n{note['content']}"}, *messages[1:]]
 
 
-def _common(one: str, other: str) -> int:
+def _shared_start(one: str, other: str) -> int:
     """Characters that two texts begin with in common."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:

@@ -51,7 +51,7 @@ class MissingMetricError(Exception):
 
 
 class ForeignInterfaceError(Exception):
-    """The environment service is of another version than the trainer."""
+    """The environment service has other interface texts than the trainer."""
 
 
 @register_trainer(TRAINER_MODE)
@@ -240,9 +240,8 @@ class SealTrainer(PPOTrainerSync):
         self._interface = Interface.from_json(reply.interface)
         if self._interface.content_hash() != reply.content_hash:
             raise ForeignInterfaceError(
-                "the environment service shows other interface texts than this trainer has, so "
-                "prompts were counted wrongly and records would not say what was shown: run both "
-                "from the same version of the project"
+                "the environment service has other interface texts than this trainer: the counts "
+                "of prompts and the records would be wrong. Run both from the same commit"
             )
         return reply
 

@@ -206,6 +206,8 @@ def _string_keys(node: ast.Dict) -> bool:
 def _is_no_json(value: object) -> bool:
     if isinstance(value, float) and not math.isfinite(value):
         return True
+    if isinstance(value, int) and abs(value) >= 10**300:
+        return True
     surrogates = isinstance(value, str) and re.search("[\ud800-\udfff]", value)
     return isinstance(value, bytes | complex) or bool(surrogates)
 

@@ -70,7 +70,7 @@ def test_generated_texts_are_read_as_bfcl_eval_reads_them(tool_format: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 5))
+@pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("tool_format", OFFICIAL)
 def test_many_generated_texts_are_read_as_bfcl_eval_reads_them(tool_format: str, seed: int) -> None:
     assert enough(compared(tool_format, 10_000, seed), 10_000)
@@ -179,6 +179,8 @@ TABLE: list[tuple[Difference, str, str, list[str], list[str]]] = [
     (NO_JSON, "llama3_json", llama("{'a': b'x'}"), [], ["f(a=b'x')"]),
     (NO_JSON, "llama3_json", llama("{'a': {1: 2}}"), [], ["f(a={1: 2})"]),
     (NO_JSON, "llama3_json", llama(r'{"a": "\ud83d\ude00"}'), [], [r"f(a='\ud83d\ude00')"]),
+    (NO_JSON, "llama3_json", llama(f"{{'a': {DIGITS}}}"), [], [f"f(a={DIGITS})"]),
+    (NO_JSON, "pythonic", f"[f(a={DIGITS})]", [], [f"f(a={DIGITS})"]),
     (NO_JSON, "pythonic", "[f(a=1j), ls()]", ["ls()"], ["f(a=1j)", "ls()"]),
     (NO_JSON, "pythonic", "[f(a=[{1: 2}])]", [], ["f(a=[{1: 2}])"]),
     # Names that Python does not take: the official strings are syntax errors when they are run.

@@ -261,7 +261,7 @@ def test_prompts_that_do_not_fit_fail_the_command(
     path = model_folder(tmp_path, GOOD)
     assert check_backbone.main([path, "--env-url", url, "--tasks", "2"]) == 1
     printed = capsys.readouterr().out
-    assert "prompts do not fit" in printed and "no token is left" in printed
+    assert "tasks do not fit" in printed and "no token is left" in printed
 
 
 def test_the_tiny_policys_tokenizer_fits_the_quickstart(

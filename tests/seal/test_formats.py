@@ -244,7 +244,7 @@ def test_hermes_tags_stand_on_lines_of_their_own() -> None:
     ]
     message = parse(bare.replace("{", "\n{", 1), "hermes")
     assert message.calls == ()
-    assert "never closed with </tool_call> on a line of its own" in message.faults[0].reason
+    assert "never closed with a line break and </tool_call>" in message.faults[0].reason
 
 
 def test_an_unclosed_call_swallows_the_next_one() -> None:

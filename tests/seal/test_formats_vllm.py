@@ -118,7 +118,7 @@ def test_generated_texts_are_read_as_vllm_reads_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 5))
+@pytest.mark.parametrize("seed", [2, 3])
 def test_many_generated_texts_are_read_as_vllm_reads_them(seed: int) -> None:
     assert compared(4000, seed)["calls"] > 2000
 
