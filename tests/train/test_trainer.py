@@ -1,9 +1,12 @@
 """The advantage hook with verl's own estimator and TransferQueue replaced: arithmetic alone."""
 
+import functools
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 import torch
 import transfer_queue as tq
@@ -14,16 +17,19 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from seal.coevolution.interface import INITIAL
+from seal.client import EnvironmentClient
+from seal.coevolution.interface import INITIAL, InterfaceConfig
 from seal.coevolution.labels import Label
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.launch.recipe import EXP, load_recipe
 from seal.loop_log import ROLLOUTS, LineReader, LoopLog
 from seal.train import state
+from seal.train import trainer as trainer_module
 from seal.train.checkpoints import TRACKER, Retention
 from seal.train.round import RolloutRecord
 from seal.train.state import LoopConfig, LoopState, StateError, loop_config
-from seal.train.trainer import SealTrainer
+from seal.train.trainer import ForeignInterfaceError, SealTrainer
 from seal.wire import TurnDiagnosis
 
 EOS = 0
@@ -279,3 +285,34 @@ def test_the_loop_state_is_saved_before_verl_calls_the_checkpoint_complete(
     assert explicit._state == made._state
     with pytest.raises(StateError, match="resume_from_path"):
         resumable(tmp_path, 0)._load_checkpoint()
+
+
+# ---- the back edge ----------------------------------------------------------------------------
+
+
+def replied(hashed: str) -> SealTrainer:
+    """A trainer whose service answers the profile with marks in tool docs and this hash."""
+    made = trainer(Path())
+    shown = replace(INITIAL, version=7, schema_cues=True)
+    reply = asdict(replace(shown.to_reply(), content_hash=hashed or shown.content_hash()))
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"success": True, "data": reply})
+
+    transport = httpx.MockTransport(answer)
+    client = functools.partial(EnvironmentClient, transport=transport)
+    made.config = load_recipe(EXP / "SEAL.yaml", [])
+    made._interface_config = InterfaceConfig()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trainer_module, "EnvironmentClient", client)
+        made._send_profile()
+    return made
+
+
+def test_a_service_with_other_texts_than_the_trainer_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert replied("")._interface.schema_cues
+    with pytest.raises(ForeignInterfaceError, match="from the same commit"):
+        replied("0123456789ab")
