@@ -9,6 +9,7 @@ Standard library only, so the launcher can read without importing torch.
 """
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -64,8 +65,13 @@ class LoopLog:
     def _append(self, name: str, *records: dict[str, Any]) -> None:
         now = time.time()
         lines = "".join(json.dumps({"time": now, **record}) + "\n" for record in records)
-        with (self._folder / name).open("a", encoding="utf-8") as file:
-            file.write(lines)
+        path = self._folder / name
+        with path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # a process that was killed left half a line
+                    lines = "\n" + lines
+            file.write(lines.encode("utf-8"))
 
 
 class LineReader:

@@ -24,7 +24,7 @@ Added to that wire:
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised by every change that an older client would misread; /healthz reports it."""
 
 CONVERSATION_COMPLETED = "[CONVERSATION_COMPLETED]"

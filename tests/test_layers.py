@@ -22,7 +22,7 @@ DIALOGUE = ("seal.access_token", "seal.addresses", "seal.client", "seal.episode"
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = (
     *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
-    *("omegaconf", "pyarrow", "transformers"),
+    *("jinja2", "omegaconf", "pyarrow", "transformers"),
 )
 
 

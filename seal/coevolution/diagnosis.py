@@ -31,7 +31,7 @@ The rules, in order; the first that applies decides:
      is missing and a class of the reference was left out while another was called in its place.
    - missing_tool_call, too: the state is right, but a response is missing whose tool was not called
      in the turn, whatever other responses are missing. A skipped call that would have changed the
-     state is a state_mismatch.
+     state is a state_mismatch, or an instance_mismatch if nothing of its class was called.
    - response_mismatch: the state is right, but a response is missing although its tool was called,
      or the turn was never ended.
 

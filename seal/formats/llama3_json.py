@@ -25,7 +25,7 @@ from seal.formats.message import (
     json_at,
     mask_thinking,
     named_call,
-    named_tool,
+    only_named_tool,
     skip_space,
 )
 
@@ -60,7 +60,7 @@ def read(text: str) -> ParsedMessage:
         attempt = _attempt(visible, start)
         if attempt is None:
             return ParsedMessage(visible.strip(), (), ())
-        refused = ParseFault(attempt, fault.reason, named_tool(visible[attempt:]))
+        refused = ParseFault(attempt, fault.reason, only_named_tool(visible[attempt:]))
         return ParsedMessage(visible.strip(), (), (refused,))
     return ParsedMessage("" if calls or faults else visible.strip(), tuple(calls), tuple(faults))
 

@@ -22,12 +22,12 @@ _MAX_DEPTH = 100
 _MAX_DIGITS = 300
 """An integer with more digits fits no float, and converting it takes quadratic time."""
 _TOO_LARGE = 10**_MAX_DIGITS
-_NAMED = re.compile(
-    r"""["']name["']\s*:\s*["']([\w.-]{1,128})(?=[^\w.-])"""  # {"name": "grep"
-    r"""|<function=\s*([\w.-]{1,128})(?=[^\w.-])"""  # <function=grep>
-    r"""|(?<![\w.])([^\W\d][\w.]{0,127})\("""  # grep(
+_NAMED = (
+    re.compile(r"""["']name["']\s*:\s*["']([\w.-]{1,128})(?=[^\w.-])"""),  # {"name": "grep"
+    re.compile(r"""<function=\s*([\w.-]{1,128})(?=[^\w.-])"""),  # <function=grep>
+    re.compile(r"""(?<![\w.])([^\W\d][\w.]{0,127})\("""),  # grep(
 )
-"""How a call names its tool in any format; a name must end before the text does."""
+"""How a call names its tool in any format, the surest first; a name ends before the text does."""
 _THINK_LINE = re.compile(r"^[ \t]*<think>", re.MULTILINE)
 _SPACE = re.compile(r"[ \t\n\r]*")
 """What JSON takes for space."""
@@ -183,16 +183,41 @@ def named_call(value: object, position: int, key: str) -> ToolCall:
 def named_tool(stretch: str) -> str | None:
     """The tool that an unreadable text names, in whatever format; the first of several.
 
-    Models mix the formats, so the name is looked for in all ways of writing one. It takes time
-    linear in the length: a name has at most 128 characters, and each word is tried once.
-
     >>> named_tool('{"name": "grep", "arguments": {'), named_tool("<function=cd><param")
     ('grep', 'cd')
     >>> named_tool("mv(source='a', "), named_tool('{"name": "rm'), named_tool("no call")
     ('mv', None, None)
     """
-    found = _NAMED.search(stretch)
-    return None if found is None else next(filter(None, found.groups()))
+    return next(iter(_named(stretch)), None)
+
+
+def only_named_tool(stretch: str) -> str | None:
+    """The same for a message that is refused whole: None if it names several tools.
+
+    That one of them ran later says nothing of the others, so then nothing repairs the message.
+
+    >>> only_named_tool("[cd(folder='a'), grep(pattern=)]"), only_named_tool("[cd(folder=)]")
+    (None, 'cd')
+    """
+    names = _named(stretch)
+    return names[0] if len(names) == 1 else None
+
+
+def _named(stretch: str) -> list[str]:
+    """The first two tools that a text names, in the surest way of naming one that it has.
+
+    Models mix the formats, so names are looked for in all ways of writing one. It takes time linear
+    in the length: a name has at most 128 characters, and each word is tried once a way.
+    """
+    for pattern in _NAMED:
+        found: dict[str, None] = {}
+        for match in pattern.finditer(stretch):
+            found[match[1]] = None
+            if len(found) == 2:
+                break
+        if found:
+            return list(found)
+    return []
 
 
 def type_class(value: object) -> str:

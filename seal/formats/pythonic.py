@@ -28,7 +28,7 @@ from seal.formats.message import (
     Unreadable,
     checked_call,
     mask_thinking,
-    named_tool,
+    only_named_tool,
 )
 
 _ATTEMPT = re.compile(r"^[ \t`]*(?:\[\s*[^\W\d][\w.]*[ \t]*|[^\W\d][\w.]*)\(", re.MULTILINE)
@@ -97,7 +97,8 @@ def _refused(visible: str, reason: str) -> ParsedMessage:
     attempt = _ATTEMPT.search(visible)
     if attempt is None:
         return ParsedMessage(visible.strip(), (), ())
-    fault = ParseFault(attempt.start(), reason, named_tool(visible[attempt.start() :]))
+    start = attempt.start()
+    fault = ParseFault(start, reason, only_named_tool(visible[start:]))
     return ParsedMessage(visible.strip(), (), (fault,))
 
 
@@ -183,14 +184,22 @@ def _value(node: ast.expr, whose: str) -> Any:
         case ast.Name(id=name):
             return name
         case ast.Call(keywords=[]):
-            return ast.unparse(node)
+            return _source(node, whose)
         case ast.Call(keywords=inner):
             for argument in inner:
                 _value(argument.value, whose)
             raise Unreadable(0, f"{whose} is another call")
         case ast.Subscript(value=value, slice=index):
-            return f"{ast.unparse(value)}[{ast.unparse(index)}]"
+            return f"{_source(value, whose)}[{_source(index, whose)}]"
     raise Refused(0, f"{whose} is not a literal")
+
+
+def _source(node: ast.expr, whose: str) -> str:
+    """The text of an expression as Python writes it."""
+    try:
+        return ast.unparse(node)
+    except ValueError:  # some f-strings and long numbers cannot be written
+        raise Refused(0, f"{whose} is not a literal") from None
 
 
 def _object(keys: list[ast.expr | None], values: list[Any], whose: str) -> dict[str, Any]:

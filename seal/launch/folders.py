@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUTPUTS = ("experiments", "experiments/tech_synthetic", "launcher_record")
-_SHARED = ("tech_synthetic", "tiny_policy")
-"""Folders in experiments/ that belong to no run: validation logs of all, the quickstart's model."""
+_SHARED = ("tech_synthetic", "tiny_policy", "prompt_tokens")
+"""Folders in experiments/ that belong to no run: all validation logs, a model, token counts."""
 _FOLDER_KEYS = (
     "trainer.default_local_dir",
     "trainer.validation_data_dir",

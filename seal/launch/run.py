@@ -210,7 +210,12 @@ def check_gpus(recipe: DictConfig) -> None:
     Raises:
         RunError: The run would start its own Ray on this machine, which has none.
     """
-    if recipe.trainer.device == "cuda" and not gpus():
+    # Some containers have a GPU and no nvidia-smi.
+    if (
+        recipe.trainer.device == "cuda"
+        and not gpus()
+        and not list(Path("/dev").glob("nvidia[0-9]"))
+    ):
         raise RunError(
             f"this recipe needs GPUs: it asks for {recipe.trainer.n_gpus_per_node} "
             "(trainer.n_gpus_per_node), and nvidia-smi finds none on this machine. The quickstart "

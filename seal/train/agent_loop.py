@@ -139,7 +139,7 @@ class SealAgentLoop(AgentLoopBase):
             # run has counted all prompts before its first step (seal.train.prompt_budget).
             if len(stream.ids) >= self.rollout_config.prompt_length:
                 raise PromptBudgetError(
-                    f"the prompt of a rollout has {len(stream.ids)} tokens, but was counted to fit "
+                    f"a prompt has {len(stream.ids)} tokens or more, but was counted to fit "
                     f"data.max_prompt_length={self.rollout_config.prompt_length}: has the "
                     "environment service changed since?"
                 )

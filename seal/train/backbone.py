@@ -48,16 +48,17 @@ def load_backbone(path: str, recipe: DictConfig) -> Backbone:
             or it lacks a stop token of the recipe.
     """
     model = recipe.actor_rollout_ref.model
+    words = path if model.tokenizer_path is None else str(model.tokenizer_path)
     trust = {"trust_remote_code": bool(model.trust_remote_code)}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # verl warns where a model has no processor
-            tokenizer = hf_tokenizer(path, **trust)
-            processor = hf_processor(path, **trust)
+            tokenizer = hf_tokenizer(words, **trust)
+            processor = hf_processor(words, **trust)
             config, _ = PretrainedConfig.get_config_dict(path)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         first = str(error).strip().splitlines()[0]
-        raise BackboneError(f"cannot load the tokenizer of {path}: {first}") from error
+        raise BackboneError(f"cannot load the tokenizer of {words}: {first}") from error
     if "model_type" not in config:
         raise BackboneError(f"{path} has no config.json with a model_type, by which verl goes")
     if model.custom_chat_template is not None:
@@ -66,7 +67,7 @@ def load_backbone(path: str, recipe: DictConfig) -> Backbone:
             processor.chat_template = model.custom_chat_template
     if not tokenizer.chat_template:
         raise BackboneError(
-            f"the tokenizer of {path} has no chat template: a base model? Name an instruct model, "
+            f"the tokenizer of {words} has no chat template: a base model? Name an instruct model, "
             "or set actor_rollout_ref.model.custom_chat_template"
         )
     try:

@@ -11,6 +11,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import jinja2
+import pyarrow
+import pyarrow.json
 import pyarrow.parquet
 from omegaconf import DictConfig, ListConfig
 from verl.utils.fs import copy_to_local
@@ -19,10 +22,10 @@ from seal.access_token import read_token
 from seal.addresses import url_list
 from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface, InterfaceConfig, largest
-from seal.train.backbone import Backbone, load_backbone
+from seal.train.backbone import Backbone, BackboneError, load_backbone
 from seal.train.message_end import message_end
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
-from seal.train.system_note import default_system
+from seal.train.system_note import SystemNoteError, default_system
 
 CACHE = Path("experiments/prompt_tokens")
 """Counts of earlier runs, by a hash of tokenizer, template and prompts."""
@@ -37,7 +40,8 @@ class PromptBudgetError(Exception):
 def prompt_limit(config: DictConfig) -> int:
     """A prompt has to have fewer tokens than this: the policy is to say something behind it."""
     rollout = config.actor_rollout_ref.rollout
-    return min(int(config.data.max_prompt_length), int(rollout.max_model_len or 2**31))
+    limits = (config.data.max_prompt_length, rollout.prompt_length, rollout.max_model_len)
+    return min(int(limit) for limit in limits if limit is not None)
 
 
 def largest_interface(backbone: Backbone, config: DictConfig) -> Interface:
@@ -54,14 +58,19 @@ def check_prompts(config: DictConfig) -> None:
 
     Raises:
         PromptBudgetError: A prompt does not fit; the message says how many do not and what to set.
-        BackboneError: The tokenizer cannot be loaded.
+        BackboneError: The tokenizer cannot be loaded, or its chat template cannot carry a rollout.
         EnvironmentFault: The service fails, or does not know a task.
-        SystemNoteError, ValueError, jinja2.TemplateError: The chat template cannot carry a rollout.
     """
     backbone = load_backbone(copy_to_local(config.actor_rollout_ref.model.path), config)
     # What a rollout asks of the template: there an error would count as the environment's.
-    message_end(backbone.builder)
-    default_system(backbone.builder, backbone.tokenizer)
+    try:
+        message_end(backbone.builder)
+        default_system(backbone.builder, backbone.tokenizer)
+    except (jinja2.TemplateError, SystemNoteError, TypeError, ValueError) as error:
+        raise BackboneError(
+            f"the chat template cannot carry a rollout ({error}); "
+            "set actor_rollout_ref.model.custom_chat_template"
+        ) from error
     tasks = {mode: tasks_of_mode(config, mode) for mode in ("train", "eval")}
     opened = asyncio.run(_opened(config, sorted({*tasks["train"], *tasks["eval"]})))
     shown = largest_interface(backbone, config)
@@ -105,14 +114,32 @@ def remedy(longest: int) -> str:
 
 
 def tasks_of_mode(config: DictConfig, mode: str) -> list[str]:
-    """Tasks of the run's data files whose rows are rolled out in a mode, each once."""
+    """Tasks of the run's data files whose rows are rolled out in a mode, each once.
+
+    Raises:
+        PromptBudgetError: A file has no such rows.
+    """
     found: dict[str, None] = {}
     for files in (config.data.train_files, config.data.val_files):
         for path in files if isinstance(files, ListConfig) else [files]:
-            for row in pyarrow.parquet.read_table(path, columns=["extra_info"]).to_pylist():
-                if row["extra_info"]["mode"] == mode:
-                    found[row["extra_info"]["task_id"]] = None
+            found.update(dict.fromkeys(_tasks_of_file(Path(path), mode)))
     return list(found)
+
+
+def _tasks_of_file(path: Path, mode: str) -> list[str]:
+    """The tasks of one of verl's data files: parquet, or JSON with a row a line."""
+    try:
+        if path.suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path, columns=["extra_info"])
+        else:
+            table = pyarrow.json.read_json(path)
+        rows = [row["extra_info"] for row in table.to_pylist()]
+        return [str(row["task_id"]) for row in rows if row["mode"] == mode]
+    except (OSError, KeyError, TypeError, pyarrow.ArrowException) as error:
+        raise PromptBudgetError(
+            f"{path} cannot be read as tasks: each row needs extra_info with task_id and mode, "
+            f"see data/bfcl_train.parquet ({type(error).__name__}: {error})"
+        ) from error
 
 
 async def _opened(config: DictConfig, ids: Sequence[str]) -> dict[str, Prompt]:

@@ -108,9 +108,8 @@ def count_tokens(
         watch: Wraps the prompts to show progress.
     """
     known = None if cache is None else cache / f"{_key(backbone, prompts)}.json"
-    if known is not None and known.exists():
-        counts: list[int] = json.loads(known.read_text("utf-8"))
-        return counts
+    if known is not None and (kept := _kept(known, len(prompts))) is not None:
+        return kept
     counts = [len(prompt_ids(backbone, prompt)) for prompt in watch(prompts)]
     if known is not None:
         known.parent.mkdir(parents=True, exist_ok=True)
@@ -118,6 +117,16 @@ def count_tokens(
         unfinished.write_text(json.dumps(counts), "utf-8")
         unfinished.replace(known)
     return counts
+
+
+def _kept(known: Path, length: int) -> list[int] | None:
+    """Earlier counts; None where there are none, or the file is damaged."""
+    try:
+        counts = json.loads(known.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(counts, list) and len(counts) == length
+    return counts if whole and all(isinstance(one, int) for one in counts) else None
 
 
 def _key(backbone: Backbone, prompts: Sequence[Prompt]) -> str:

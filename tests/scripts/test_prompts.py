@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -222,6 +223,33 @@ def test_prompts_are_counted_once(
     assert count_tokens(qwen, tasks[:1], tmp_path) == first[:1]
     assert count_tokens(llama, tasks, tmp_path) != first
     assert counted == [*TASKS, TASKS[0], *TASKS]
+
+
+def test_a_damaged_count_is_counted_anew(tasks: list[Prompt], tmp_path: Path) -> None:
+    qwen = backbone_of("qwen2.5")
+    first = count_tokens(qwen, tasks, tmp_path)
+    (kept,) = tmp_path.iterdir()
+    for damaged in ("", "[1]", '["a", "b", "c"]'):
+        kept.write_text(damaged)
+        assert count_tokens(qwen, tasks, tmp_path) == first
+
+
+@pytest.mark.parametrize("rows", [[{"prompt": "x"}], [{"extra_info": {"mode": "train"}}]])
+def test_a_data_file_without_tasks_is_named(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for name in ("rows.parquet", "rows.jsonl"):
+        config = OmegaConf.create({"data": {"train_files": str(tmp_path / name), "val_files": []}})
+        with pytest.raises(PromptBudgetError, match=f"{name} cannot be read as tasks"):
+            prompt_budget.tasks_of_mode(config, "train")
+
+
+def test_json_lines_are_data_files_too(tmp_path: Path) -> None:
+    rows = [{"extra_info": {"task_id": f"t{mode}", "mode": mode}} for mode in ("train", "eval")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = [str(tmp_path / "rows.jsonl")]
+    config = OmegaConf.create({"data": {"train_files": files, "val_files": files}})
+    assert prompt_budget.tasks_of_mode(config, "train") == ["ttrain"]
 
 
 @pytest.mark.slow

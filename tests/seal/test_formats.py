@@ -623,6 +623,8 @@ def test_structured_messages_of_other_shapes_do_not_raise() -> None:
         ("hermes", '{"name": "grep", "arguments": {}}</tool_call>', ["grep"]),
         ("hermes", hermes("grep(pattern='x')"), ["grep"]),
         ("hermes", hermes("<function=grep>\n</function>"), ["grep"]),
+        ("hermes", 'I call ls() first.\n{"name": "grep", "arguments": {}}\n</tool_call>', ["grep"]),
+        ("hermes", hermes('{"arguments": {"a": "print(x)"}, "name": "echo", }'), ["echo"]),
         ("hermes", hermes("grep now"), [None]),
         ("hermes", hermes('{"arguments": {"a": 1}}'), [None]),
         ("hermes", hermes('{"name": ""}') + hermes('{"name": "ls", }'), [None, "ls"]),
@@ -630,11 +632,11 @@ def test_structured_messages_of_other_shapes_do_not_raise() -> None:
         ("qwen3_coder", hermes("<function=grep>\n<parameter=a>\n1"), ["grep"]),
         ("qwen3_coder", hermes("<function=grep\n<parameter=a>1</parameter>"), ["grep"]),
         ("qwen3_coder", hermes('{"name": "grep", "arguments": {}}'), ["grep"]),
-        ("llama3_json", '{"name": "grep", "parameters": {"a": }}; {"name": "ls"', ["grep"]),
+        ("llama3_json", '{"name": "grep", "parameters": {"a": }}; {"name": "ls"', [None]),
         ("llama3_json", '{"name": "grep", "parameters": 1}; {"nam": "ls"}', ["grep"]),
         ("llama3_json", '{"name": "grep", "parameters": {"a": "\\ud800"}}', ["grep"]),
         ("llama3_json", "<|python_tag|>grep(a=1)", ["grep"]),
-        ("pythonic", "[grep(a=b), ls(a=True), mv(a=1", ["grep"]),
+        ("pythonic", "[grep(a=b), ls(a=True), mv(a=1", [None]),
         ("pythonic", "[grep(a='x)]", ["grep"]),
         ("pythonic", "[files.grep(a=1, **b)]", ["files.grep"]),
         ("pythonic", "[ls(a=True), 3]", ["ls"]),
@@ -692,3 +694,11 @@ def test_pythonic_reads_no_more_than_it_can_in_time(text: str) -> None:
         "the message has more than 50000 characters"
     ]
     assert message.calls == ()
+
+
+@pytest.mark.parametrize(
+    "value", ["str(f\"{'10\u00a0%'}\")", f"hex(0x{'f' * 3600})", "x[f\"{'\u200b'}\"]"]
+)
+def test_an_expression_that_python_cannot_write_refuses_the_message(value: str) -> None:
+    message = parse(f"[f(a={value})]", "pythonic")
+    assert not message.calls and "is not a literal" in message.faults[0].reason

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 from seal.loop_log import DONE, FAILED, PHASES, ROUNDS, LineReader, LoopLog
@@ -34,3 +35,13 @@ def test_a_reader_from_the_end_skips_an_earlier_run(tmp_path: Path) -> None:
     path = tmp_path / ROUNDS
     path.write_text('{"step": 1}\n')
     assert list(LineReader(path, from_end=True).new()) == []
+
+
+def test_half_a_line_of_a_killed_process_spoils_no_other(tmp_path: Path) -> None:
+    log = LoopLog(tmp_path)
+    log.phase("rollout", 1)
+    with (tmp_path / PHASES).open("a") as file:
+        file.write('{"phase": "upd')
+    log.phase("done", 1)
+    lines = (tmp_path / PHASES).read_text().splitlines()
+    assert [json.loads(lines[0])["phase"], json.loads(lines[-1])["phase"]] == ["rollout", "done"]

@@ -151,7 +151,7 @@ def test_a_prompt_that_fills_its_room_is_an_error_that_says_so(
     tokens = len(roll_out(monkeypatch, World()).output.prompt_ids)
     roll_out(monkeypatch, World(), prompt_length=tokens + 1)
     world = World()
-    said = f"has {tokens} tokens, but was counted to fit data.max_prompt_length={tokens}:"
+    said = f"has {tokens} tokens or more, but was counted to fit data.max_prompt_length={tokens}:"
     with pytest.raises(PromptBudgetError, match=said):
         roll_out(monkeypatch, world, prompt_length=tokens)
     # The task itself is at fault: another instance would not help.
