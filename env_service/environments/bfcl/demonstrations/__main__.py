@@ -1,0 +1,96 @@
+"""Write demonstrations of training tasks, one JSON line a dialogue.
+
+    .venv-bfcl/bin/python -m env_service.environments.bfcl.demonstrations exact --out FILE \
+        --task-ids data/bfcl_scenario_split.json
+
+Tasks are a JSON list of ids, or a split's file, whose training side alone is read.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from env_service.environments.bfcl.demonstrations import exact, tempted
+from env_service.environments.bfcl.demonstrations.dialogue import shown
+from env_service.environments.bfcl.tasks import BfclTask, load_tasks
+from seal.formats import FORMATS
+
+
+def main(argv: list[str]) -> int:
+    """Read the command line and write the dialogues."""
+    args = _arguments(argv)
+    known = load_tasks()
+    named = json.loads(args.task_ids.read_text("utf-8"))
+    ids: list[str] = named["train"] if isinstance(named, dict) else named
+    tasks = [known[task_id] for task_id in ids]
+    counts: Counter[str] = Counter()
+    with args.out.open("w", encoding="utf-8") as file:
+        lines = _exact(tasks, args) if args.style == "exact" else _tempted(tasks, args)
+        for line in lines:
+            if line is None:
+                counts["dropped"] += 1
+                continue
+            file.write(json.dumps(line) + "\n")
+            counts["written"] += 1
+            counts["passed"] += int(line["reward"])
+    share = counts["passed"] / counts["written"] if counts["written"] else 0.0
+    sys.stdout.write(
+        f"{counts['written']} demonstrations, {share:.0%} pass, {counts['dropped']} dropped\n"
+    )
+    return 0
+
+
+def _tempted(tasks: Sequence[BfclTask], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for task in tasks:
+        for number in range(args.dialogues):
+            rng = random.Random(f"{args.seed}/{task.task_id}/{number}")
+            options = shown("train" if number % 2 else "eval", rng, tempted.TOOL_FORMAT)
+            yield tempted.play(task, options, rng)
+
+
+def _exact(tasks: Sequence[BfclTask], args: argparse.Namespace) -> Iterator[dict[str, Any] | None]:
+    shares = exact.Shares(args.interface_share, args.mistake_share)
+    for place, task in enumerate(tasks):
+        if task.category in args.categories.split(","):
+            yield from exact.demonstrations(
+                task, args.variants, shares, args.tool_format, args.seed
+            )
+        if place % 20 == 19:
+            sys.stderr.write(f"demonstrations: {place + 1} of {len(tasks)} tasks\n")
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    styles = parser.add_subparsers(dest="style", required=True)
+    for style in (tempted, exact):
+        name = style.__name__.rpartition(".")[2]
+        said = (style.__doc__ or "").partition("\n")[0]
+        one = styles.add_parser(
+            name,
+            help=said,
+            description=style.__doc__,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        ).add_argument
+        one("--out", type=Path, required=True, help="JSON lines file to write")
+        one("--task-ids", type=Path, required=True, help="JSON list of ids, or a split's file")
+        one("--seed", type=int, default=1, help="seed")
+        if style is tempted:
+            one("--dialogues", type=int, default=48, help="dialogues a task")
+        else:
+            one("--tool-format", choices=FORMATS, default="hermes", help="how calls are written")
+            one("--categories", default="multi_turn_base", help="categories, with commas")
+            one("--variants", type=int, default=4, help="variants a task")
+            one("--interface-share", type=float, default=0.25, help="variants in mode train")
+            one("--mistake-share", type=float, default=0.05, help="calls that fail once first")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""Demonstrations for the tiny policy, played with mistakes.
+
+A demonstrator without mistakes leaves nothing to learn: what its clone does wrong is noise spread
+over all tokens. So each turn of a task has two temptations, the same in every dialogue, and the
+demonstrator falls for one of them now and then. They are of the kinds that the diagnosis names;
+some are followed by an error of the environment and a repair. All of it is learnt.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from env_service.environments.base import EpisodeOptions
+from env_service.environments.bfcl.demonstrations.dialogue import (
+    CLOSING,
+    Attempt,
+    Demonstration,
+    Mistake,
+    attempt_with,
+    has_error,
+    written,
+)
+from env_service.environments.bfcl.tasks import BfclTask, reference_calls
+from seal.formats import ToolCall
+
+TOOL_FORMAT = "hermes"
+MISTAKE_RATE = 0.35
+"""Probability that a turn is answered with one of its temptations."""
+REPAIR_RATE = 0.4
+"""Probability that an error is repaired."""
+HINTED_REPAIR_RATE = 0.8
+"""The same where the learning interface gives recovery feedback."""
+
+
+def temptations(task_id: str, turn: int, calls: Sequence[ToolCall]) -> list[Attempt]:
+    """The two mistakes that suggest themselves in this turn, the same in every dialogue."""
+    rng = random.Random(f"{task_id}/{turn}")
+    order = rng.sample(list(Mistake), k=len(Mistake))
+    possible = (attempt_with(mistake, calls, rng, TOOL_FORMAT) for mistake in order)
+    return [attempt for attempt in possible if attempt is not None][:2]
+
+
+def play(task: BfclTask, options: EpisodeOptions, rng: random.Random) -> dict[str, Any]:
+    """One dialogue, as a line of the output; a turn's calls stand in one message."""
+    dialogue = Demonstration(task, options)
+    hinted = options.mode == "train" and options.interface.recovery_feedback
+    repair_rate = HINTED_REPAIR_RATE if hinted else REPAIR_RATE
+    for turn, calls in enumerate(reference_calls(task)):
+        attempt = Attempt(written(calls, TOOL_FORMAT), ())
+        if calls and rng.random() < MISTAKE_RATE:
+            attempt = rng.choice(temptations(task.task_id, turn, calls))
+        reply = dialogue.say(attempt.text)
+        if reply.turn == turn and not reply.terminated:
+            if attempt.repair and has_error(reply) and rng.random() < repair_rate:
+                dialogue.call(attempt.repair)
+            reply = dialogue.say(CLOSING)
+        if reply.terminated:
+            break
+    return dialogue.line()

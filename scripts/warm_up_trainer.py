@@ -1,0 +1,209 @@
+"""Behaviour cloning of demonstrations, in a few processes of one thread each.
+
+In: a causal model's folder and batches of dialogues as tokens. Out: its weights, a line of
+loss.jsonl a step, and now and then a state to go on from. Called by warm_up.py.
+
+Several processes of one thread, not one of several: where something else runs on the machine, two
+threads that meet at thousands of barriers a step become four times slower than one. They meet once
+a step, to add their gradients up (gloo). Where the processor multiplies bfloat16, the model
+computes in it; the optimiser changes float32 weights that are kept beside it.
+"""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM
+
+# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
+if TYPE_CHECKING:
+    from scripts.supervised import Dialogue, summed_loss
+else:
+    from supervised import Dialogue, summed_loss
+
+LOSSES = "loss.jsonl"
+STATE = "state.pt"
+WEIGHTS = "weights"
+SAVED_EVERY_S = 300.0
+WARMING_STEPS = 10
+"""Steps in which the learning rate rises."""
+LEAST_RATE = 0.02
+"""Share of the peak learning rate at which a cosine ends."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, on what, and where it goes."""
+
+    model: str
+    """Folder of the causal model."""
+    steps: tuple[tuple[Dialogue, ...], ...]
+    """Dialogues of each optimiser step."""
+    folder: Path
+    """Where losses, state and weights are written."""
+    dtype: str
+    """What to compute in: bfloat16 or float32."""
+    learning_rate: float
+    """At its peak."""
+    seed: int
+
+
+def train(rank: int, processes: int, port: int, training: Training, stop: Event) -> None:
+    """One of the processes; writes weights to `training.folder`/weights if it came to the end."""
+    torch.set_num_threads(1)
+    torch.manual_seed(training.seed)
+    store = dist.TCPStore("127.0.0.1", port, processes, rank == 0)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=processes, timeout=timedelta(minutes=10)
+    )
+    try:
+        _Worker(rank, processes, training).run(stop)
+    finally:
+        dist.destroy_process_group()
+
+
+def rate(step: int, steps: int, peak: float) -> float:
+    """The learning rate of a step: a short rise, then a cosine."""
+    fallen = 0.5 * (1 + math.cos(math.pi * step / steps))
+    return peak * min(1.0, (step + 1) / WARMING_STEPS) * max(LEAST_RATE, fallen)
+
+
+def shares(batch: Sequence[Dialogue], processes: int) -> list[list[Dialogue]]:
+    """A batch's dialogues for each process, with about as many tokens for all."""
+    parts: list[list[Dialogue]] = [[] for _ in range(processes)]
+    for dialogue in sorted(batch, key=lambda one: -len(one.ids)):
+        min(parts, key=lambda part: sum(len(one.ids) for one in part)).append(dialogue)
+    return parts
+
+
+class _Worker:
+    def __init__(self, rank: int, processes: int, training: Training) -> None:
+        self.rank, self.processes, self.training = rank, processes, training
+        dtype = getattr(torch, training.dtype)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(training.model, dtype=dtype)
+        self.model.train()
+        # Of the words' vectors, a fifth of a small model, nothing has to be learnt.
+        self.model.get_input_embeddings().weight.requires_grad_(False)
+        self.trained = [one for one in self.model.parameters() if one.requires_grad]
+        self.weights = [one.detach().float().clone() for one in self.trained]
+        self.optimizer = torch.optim.AdamW(
+            self.weights,
+            lr=training.learning_rate,
+            betas=(0.9, 0.97),
+            weight_decay=0.01,
+            fused=True,
+        )
+        self.sizes = [one.numel() for one in self.trained]
+        self.gradient = torch.zeros(sum(self.sizes))
+        self.step = self._restored()
+
+    def run(self, stop: Event) -> None:
+        """Train to the end, or until `stop` is set; write what came of it."""
+        training, saved = self.training, time.monotonic()
+        bar = tqdm(
+            training.steps,
+            "warming up",
+            initial=self.step,
+            disable=self.rank != 0,
+            unit="step",
+            mininterval=5.0,
+        )
+        while self.step < len(training.steps):
+            line = self._step(training.steps[self.step])
+            self.step += 1
+            if self.rank == 0:
+                with (training.folder / LOSSES).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+                bar.set_postfix(loss=f"{line['loss']:.3f}", refresh=False)
+                bar.update()
+            stopped = self._agreed(stop.is_set())
+            if self.rank == 0 and (stopped or time.monotonic() - saved > SAVED_EVERY_S):
+                self._save()
+                saved = time.monotonic()
+            if stopped:
+                return
+        bar.close()
+        if self.rank == 0:
+            for parameter, weight in zip(self.trained, self.weights, strict=True):
+                parameter.data = weight
+            self.model.float().save_pretrained(training.folder / WEIGHTS)
+
+    def _step(self, batch: Sequence[Dialogue]) -> dict[str, Any]:
+        started = time.monotonic()
+        learnt = sum(sum(dialogue.learn) for dialogue in batch)
+        total = torch.zeros(1)
+        for dialogue in shares(batch, self.processes)[self.rank]:
+            loss, _ = summed_loss(self.model, [dialogue], pad=0)
+            (loss / learnt).backward()
+            total += loss.detach() / learnt
+        gradients = [one.grad for one in self.trained]
+        for part, gradient in zip(self.gradient.split(self.sizes), gradients, strict=True):
+            # A process with no dialogue of a small batch has none.
+            part.zero_() if gradient is None else part.copy_(gradient.reshape(-1))
+        dist.all_reduce(self.gradient)
+        dist.all_reduce(total)
+        norm = float(self.gradient.norm())
+        self.gradient.mul_(min(1.0, 1.0 / (norm + 1e-6)))
+        learning_rate = rate(self.step, len(self.training.steps), self.training.learning_rate)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        parts = self.gradient.split(self.sizes)
+        for weight, part in zip(self.weights, parts, strict=True):
+            weight.grad = part.view_as(weight)
+        self.optimizer.step()
+        for parameter, weight in zip(self.trained, self.weights, strict=True):
+            parameter.data.copy_(weight)
+            parameter.grad = None
+        return {
+            "step": self.step + 1,
+            "loss": float(total),
+            "gradient_norm": norm,
+            "learning_rate": learning_rate,
+            "tokens": sum(len(dialogue.ids) for dialogue in batch),
+            "learnt_tokens": learnt,
+            "seconds": time.monotonic() - started,
+        }
+
+    def _agreed(self, wanted: bool) -> bool:
+        """Whether one of the processes has been told to stop: all go by the same answer."""
+        said = torch.tensor([float(wanted)])
+        dist.all_reduce(said)
+        return bool(said > 0)
+
+    def _restored(self) -> int:
+        """Take up the saved state, if there is one; returns the number of steps done."""
+        path = self.training.folder / STATE
+        if not path.exists():
+            return 0
+        state = torch.load(path, weights_only=True)
+        for weight, parameter, kept in zip(
+            self.weights, self.trained, state["weights"], strict=True
+        ):
+            weight.copy_(kept)
+            parameter.data.copy_(kept)
+        self.optimizer.load_state_dict(state["optimizer"])
+        step = int(state["step"])
+        if self.rank == 0:  # steps that were taken after the state was saved are taken again
+            losses = self.training.folder / LOSSES
+            kept = losses.read_text("utf-8").splitlines(keepends=True)[:step]
+            losses.write_text("".join(kept), "utf-8")
+        return step
+
+    def _save(self) -> None:
+        path = self.training.folder / STATE
+        state = {
+            "step": self.step,
+            "weights": self.weights,
+            "optimizer": self.optimizer.state_dict(),
+        }
+        torch.save(state, path.with_suffix(".part"))
+        path.with_suffix(".part").replace(path)
