@@ -102,6 +102,20 @@ def scenario_split(tasks: Sequence[Task], seed: int) -> Split:
     return _split(tasks, lambda task: task.scenario in training)
 
 
+def development_scenarios(training: Iterable[Task], seed: int, count: int) -> set[int]:
+    """Scenarios of a training side that are set apart, to choose a checkpoint by.
+
+    Linked ones stay together, so that there may be fewer than `count`.
+    """
+    groups = linked_scenarios(training)
+    random.Random(f"{seed}/development").shuffle(groups)
+    chosen: set[int] = set()
+    for group in groups:
+        if len(chosen) + len(group) <= count:
+            chosen.update(group)
+    return chosen
+
+
 def linked_scenarios(tasks: Iterable[Task]) -> list[list[int]]:
     """Scenarios in groups that share a reference program or a user message, by lowest number."""
     tasks = list(tasks)

@@ -157,9 +157,7 @@ def main(argv: list[str]) -> int:
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         if args.out.exists():
-            raise NoModel(
-                f"{args.out} exists, but is not this program's; name another --out"
-            )
+            raise NoModel(f"{args.out} exists, but is not this program's; name another --out")
         if args.gguf is not None and not args.gguf.is_file():
             raise NoModel(f"--gguf {args.gguf} is no file")
         unfinished.mkdir(parents=True)

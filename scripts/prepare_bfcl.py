@@ -9,6 +9,8 @@ time:
 * data/bfcl_train.parquet, data/bfcl_eval_400.parquet: those tasks as rows for verl;
 * data/bfcl_scenario_split.json, data/bfcl_scenario_train.parquet, data/bfcl_scenario_eval.parquet:
   the same, drawn by scenario, without that leak;
+* data/smollm2_split.json, data/smollm2_train.parquet, data/smollm2_eval.parquet: that split with
+  some training scenarios set apart for development, and what exp/smollm2.yaml trains and evaluates;
 * data/quickstart_tasks.json, data/quickstart_train.parquet, data/quickstart_eval.parquet: the
   shortest training tasks, and what the quickstart evaluates;
 * env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl: every task with its reference,
@@ -45,6 +47,10 @@ NEEDED_OF_REFERENCES = {"id": str, "ground_truth": list}
 QUICKSTART_TASKS = 32
 QUICKSTART_ROLLOUTS = 8
 QUICKSTART_EVALUATION_PER_CATEGORY = 5
+SMOLLM2_DEVELOPMENT = 20
+"""Scenarios set apart."""
+SMOLLM2_FIXED = 32
+SMOLLM2_ROLLOUTS = 4
 TABLES = (
     "bfcl_train.parquet",
     "bfcl_eval_400.parquet",
@@ -52,6 +58,8 @@ TABLES = (
     "bfcl_scenario_eval.parquet",
     "quickstart_train.parquet",
     "quickstart_eval.parquet",
+    "smollm2_train.parquet",
+    "smollm2_eval.parquet",
 )
 
 
@@ -138,10 +146,6 @@ def quickstart_evaluation(
     shortest: list[splits.Task], evaluation: list[splits.Task]
 ) -> list[dict[str, Any]]:
     """The quickstart's two suites: its training tasks sampled, some evaluation tasks greedily."""
-    fixed = [
-        row(task, index, mode="eval", suite="fixed", temperature=1.0)
-        for index, task in enumerate(shortest)
-    ]
     some = [
         task
         for category in splits.CATEGORIES
@@ -149,19 +153,48 @@ def quickstart_evaluation(
             :QUICKSTART_EVALUATION_PER_CATEGORY
         ]
     ]
-    # verl reads the number of rollouts of a row from this column.
     return [
-        {**entry, "__rollout_n__": QUICKSTART_ROLLOUTS if suite == "fixed" else 1}
-        for suite, rows in (("fixed", fixed), ("benchmark", benchmark_rows(some)))
-        for entry in rows
+        *sampled_rows(shortest, "fixed", QUICKSTART_ROLLOUTS),
+        *({**entry, "__rollout_n__": 1} for entry in benchmark_rows(some)),
+    ]
+
+
+def sampled_rows(tasks: Iterable[splits.Task], suite: str, rollouts: int) -> list[dict[str, Any]]:
+    """Rows of tasks to sample several times at temperature 1, without the learning interface."""
+    return [
+        # verl reads the number of rollouts of a row from this column.
+        {
+            **row(task, index, mode="eval", suite=suite, temperature=1.0),
+            "__rollout_n__": rollouts,
+        }
+        for index, task in enumerate(tasks)
+    ]
+
+
+def smollm2_evaluation(
+    development: list[splits.Task], training: list[splits.Task], evaluation: list[splits.Task]
+) -> list[dict[str, Any]]:
+    """SmolLM2's suites: development, training tasks, and held-out tasks sampled and greedily."""
+    greedy = (
+        row(task, index, mode="eval", suite="held_out_greedy")
+        for index, task in enumerate(evaluation)
+    )
+    return [
+        *sampled_rows(development, "development", SMOLLM2_ROLLOUTS),
+        *sampled_rows(training[:SMOLLM2_FIXED], "fixed", SMOLLM2_ROLLOUTS),
+        *sampled_rows(evaluation, "held_out", SMOLLM2_ROLLOUTS),
+        *({**entry, "__rollout_n__": 1} for entry in greedy),
     ]
 
 
 def recipe_files(tasks: list[splits.Task], seed: int) -> dict[str, bytes]:
     """The files of the recipes, by name."""
     published, disjoint = splits.category_split(tasks, seed), splits.scenario_split(tasks, seed)
-    candidates = [task for task in published.train if task.category == "multi_turn_base"]
-    shortest = sorted(candidates, key=lambda task: task.length)[:QUICKSTART_TASKS]
+    shortest = sorted(_base(published.train), key=lambda task: task.length)[:QUICKSTART_TASKS]
+    apart = splits.development_scenarios(disjoint.train, seed, SMOLLM2_DEVELOPMENT)
+    development = [task for task in _base(disjoint.train) if task.scenario in apart]
+    trained = [task for task in disjoint.train if task.scenario not in apart]
+    pool = sorted(_base(trained), key=lambda task: task.length)
     rows = (
         training_rows(published.train),
         benchmark_rows(published.val),
@@ -169,13 +202,23 @@ def recipe_files(tasks: list[splits.Task], seed: int) -> dict[str, bytes]:
         benchmark_rows(disjoint.val),
         training_rows(shortest),
         quickstart_evaluation(shortest, published.val),
+        training_rows(pool),
+        smollm2_evaluation(development, pool, _base(disjoint.val)),
     )
+    sides = {"train": trained, "development": development, "val": disjoint.val}
     return {
         "bfcl_400_split.json": _document(_listed(published, seed)),
         "bfcl_scenario_split.json": _document(_listed(disjoint, seed)),
         "quickstart_tasks.json": _document([task.task_id for task in shortest]),
+        "smollm2_split.json": _document(
+            {"seed": seed} | {name: [task.task_id for task in sides[name]] for name in sides}
+        ),
         **{name: _table(table) for name, table in zip(TABLES, rows, strict=True)},
     }
+
+
+def _base(tasks: Iterable[splits.Task]) -> list[splits.Task]:
+    return [task for task in tasks if task.category == "multi_turn_base"]
 
 
 def split_files(split: splits.Split, stem: str) -> dict[str, bytes]:
