@@ -273,11 +273,14 @@ def prepare_policy(recipe: DictConfig, family: Family) -> float:
             return 0.0
         raise RunError(f"actor_rollout_ref.model.path={path} does not exist")
     started = time.monotonic()
-    command = shlex.split(recipe.launcher.build_policy)
-    # No log: it shows its own progress.
-    built = family.start([sys.executable, *command], None, {}, folders.ROOT).wait()
-    if built != 0 or not (folders.ROOT / path / "config.json").is_file():
-        raise RunError(f"building the policy failed: {' '.join(command)}")
+    said = recipe.launcher.build_policy
+    for command in [said] if isinstance(said, str) else said:
+        # No log: it shows its own progress.
+        built = [sys.executable, *shlex.split(command)]
+        if family.start(built, None, {}, folders.ROOT).wait() != 0:
+            raise RunError(f"building the policy failed: {command}")
+    if not (folders.ROOT / path / "config.json").is_file():
+        raise RunError(f"building the policy failed: {command} did not make {path}")
     return time.monotonic() - started
 
 

@@ -28,7 +28,7 @@ from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface, InterfaceConfig, difference
 from seal.coevolution.weights import applies, batch_weights
 from seal.loop_log import LoopLog
-from seal.train import checkpoints, gate
+from seal.train import checkpoints, gate, suites
 from seal.train.round import (
     RolloutRecord,
     label_counts,
@@ -64,10 +64,12 @@ class SealTrainer(PPOTrainerSync):
         Raises:
             CheckpointError: The recipe's checkpoints cannot be kept.
             StartGateError: The gate asks for a validation that is switched off.
+            SuiteError: The best checkpoint would be told by a suite that is hardly ever played.
         """
         self._retention = checkpoints.retention(config)
         self._saved_step: int | None = None  # the last checkpoint of this run
         gate.check_possible(config)
+        suites.check_possible(config)
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
@@ -324,6 +326,17 @@ class SealTrainer(PPOTrainerSync):
         return checkpoint(self._checkpoints(), self.global_steps)
 
     # ---- validation --------------------------------------------------------------------
+
+    def _validate(self) -> dict[str, float]:
+        """Play all suites before the first step and after the last, in between some."""
+        whole = self.val_dataloader
+        if 0 < self.global_steps < self.total_training_steps:
+            self.val_dataloader = suites.without(whole, list(self.config.seal.rare_suites))
+        try:
+            metrics: dict[str, float] = super()._validate()
+        finally:
+            self.val_dataloader = whole
+        return metrics
 
     def _val_metrics_update(
         self,
