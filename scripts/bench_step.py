@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+r"""How long the phases of a training step take, for a recipe and for variants of it, side by side.
+
+    .venv/bin/python scripts/bench_step.py --conf exp/smollm2.yaml --steps 2 \
+        "threads apart: launcher.environment.VLLM_CPU_OMP_THREADS_BIND='0'" \
+        "float32: actor_rollout_ref.rollout.dtype=float32"
+
+Each variant is a run of its own with the launcher: a name, a colon, Hydra overrides. The recipe
+itself runs first, as the baseline, and again last, so that what else the machine did is seen. Runs
+neither evaluate nor save. As sampled rollouts differ in length, phases are compared by tokens a
+second (prompt and response tokens of the batch); the ratio is the baseline's mean time for a token
+by the variant's. The first step, in which caches are cold, does not count where there are several.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+from rich.table import Table
+
+from seal.evaluation.local_model import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = "bench_step"
+PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
+"""As verl names them in its metrics, timing_s/..."""
+ALWAYS = (
+    f"trainer.experiment_name={NAME}",
+    "trainer.val_before_train=False",
+    "trainer.test_freq=-1",
+    "trainer.save_freq=-1",
+    "seal.checkpoints.keep_best=false",
+    "seal.start_gate=null",
+)
+BASELINE = "as the recipe has it"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One run."""
+
+    name: str
+    tokens: float
+    """Mean of a step."""
+    seconds: Mapping[str, float]
+    """Mean of a step, by phase; phases that the run did not have are absent."""
+    agreement: float | None
+    """Correlation of rollout and actor probabilities, of the last step; None: not computed."""
+
+    def per_token(self, phase: str) -> float | None:
+        """Seconds, or None where the phase did not happen."""
+        return self.seconds[phase] / self.tokens if phase in self.seconds else None
+
+
+def timed(name: str, metrics: Sequence[Mapping[str, float]]) -> Timed:
+    """What the metrics of a run's steps say, without the first step where there are several."""
+    counted = metrics[1:] or metrics
+    phases = [phase for phase in PHASES if all(f"timing_s/{phase}" in one for one in counted)]
+    return Timed(
+        name,
+        fmean(one["perf/total_num_tokens"] for one in counted),
+        {phase: fmean(one[f"timing_s/{phase}"] for one in counted) for phase in phases},
+        counted[-1].get("training/rollout_actor_probs_pearson_corr"),
+    )
+
+
+def run(conf: Path, steps: int, name: str, overrides: Sequence[str]) -> Timed:
+    """Train a few steps with the launcher and read what it measured."""
+    command = [
+        *(sys.executable, "launcher.py", f"--conf={conf}", "--with-bfcl", "--"),
+        *ALWAYS,
+        f"env_service.env_url=http://127.0.0.1:{free_port()}",
+        f"trainer.total_training_steps={steps}",
+        *overrides,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"bench_step: {name!r} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    log = (ROOT / "experiments" / NAME / "metrics.jsonl").read_text("utf-8")
+    lines = [json.loads(line)["data"] for line in log.splitlines()]
+    return timed(name, [line for line in lines if "timing_s/step" in line])
+
+
+def show(runs: Sequence[Timed], console: Console) -> None:
+    """Seconds of each phase, its tokens a second, and the ratio to the baseline."""
+    baselines = [one for one in runs if one.name == BASELINE]
+    table = Table(
+        title="A step: seconds (tokens a second; times the baseline)", title_justify="left"
+    )
+    for column in ("run", "tokens", *PHASES, "agreement"):
+        table.add_column(column, justify="left" if column == "run" else "right")
+    for one in runs:
+        cells = []
+        for phase in PHASES:
+            taken = one.per_token(phase)
+            usual = [known for base in baselines if (known := base.per_token(phase)) is not None]
+            ratio = f"; {fmean(usual) / taken:.2f}" if taken and usual else ""
+            cells.append(f"{one.seconds[phase]:.1f} ({1 / taken:.0f}{ratio})" if taken else "-")
+        agreement = "-" if one.agreement is None else f"{one.agreement:.6f}"
+        table.add_row(one.name, f"{one.tokens:.0f}", *cells, agreement)
+    console.print(table)
+
+
+def main() -> int:
+    """Read the command line, run the variants one after another, print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--conf", type=Path, required=True, help="recipe")
+    parser.add_argument("--steps", type=int, default=2, help="of each run (default 2)")
+    parser.add_argument("--json", type=Path, help="write the figures")
+    parser.add_argument("variants", nargs="*", metavar="NAME: OVERRIDES")
+    args = parser.parse_args()
+    named = [text.partition(":") for text in args.variants]
+    wanted = [(name.strip(), shlex.split(overrides)) for name, _, overrides in named]
+    runs: list[Timed] = []
+    console = Console(width=200)
+    for name, overrides in [(BASELINE, []), *wanted, *([(BASELINE, [])] if wanted else [])]:
+        console.print(f"bench_step: {name} {' '.join(overrides)}", highlight=False)
+        runs.append(run(args.conf, args.steps, name, overrides))
+        show(runs[-1:], console)
+        if args.json:
+            args.json.write_text(json.dumps([vars(one) for one in runs], indent=1) + "\n")
+    show(runs, console)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
