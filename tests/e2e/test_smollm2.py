@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import real_tokenizers
 from get_smollm2 import GGUF
 from transformers import AutoTokenizer
 
+from seal.evaluation.local_model import free_port
 from seal.launch.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,12 +41,6 @@ class Finished:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
