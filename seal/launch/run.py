@@ -269,7 +269,7 @@ def prepare_policy(recipe: DictConfig, family: Family) -> float:
         return 0.0
     if recipe.launcher.build_policy is None:
         # A name such as Qwen/Qwen2.5-7B-Instruct is for the model hub to resolve.
-        if path.count("/") == 1 and not path.startswith((".", "experiments/")):
+        if path.count("/") == 1 and not path.startswith((".", "experiments/", "models/")):
             return 0.0
         raise RunError(f"actor_rollout_ref.model.path={path} does not exist")
     started = time.monotonic()

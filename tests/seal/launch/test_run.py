@@ -84,6 +84,9 @@ def test_a_model_path_that_leads_nowhere(recipe: DictConfig) -> None:
     recipe.launcher.build_policy = None
     with pytest.raises(RunError, match="experiments/tiny_policy does not exist"):
         run.prepare_policy(recipe, Family())
+    recipe.actor_rollout_ref.model.path = "models/smollm2-135m"
+    with pytest.raises(RunError, match="models/smollm2-135m does not exist"):
+        run.prepare_policy(recipe, Family())
     recipe.actor_rollout_ref.model.path = "Qwen/Qwen2.5-7B-Instruct"
     assert run.prepare_policy(recipe, Family()) == 0.0
 
