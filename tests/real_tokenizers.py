@@ -25,11 +25,11 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 from get_smollm2 import GGUF, STOP_IDS, tokenizer_of
 
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / ".venv/real-tokenizers/packages"
 FOLDERS = ROOT / ".venv/real-tokenizers/models"
 NAMES = ("qwen2.5", "llama3.1", "smollm2")

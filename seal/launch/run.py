@@ -267,13 +267,13 @@ def prepare_policy(recipe: DictConfig, family: Family) -> float:
         if not (folders.ROOT / path / "config.json").is_file():
             raise RunError(f"actor_rollout_ref.model.path={path} is a folder without config.json")
         return 0.0
-    if recipe.launcher.build_policy is None:
+    said = recipe.launcher.build_policy
+    if not said:
         # A name such as Qwen/Qwen2.5-7B-Instruct is for the model hub to resolve.
-        if path.count("/") == 1 and not path.startswith((".", "experiments/")):
+        if path.count("/") == 1 and not path.startswith((".", "experiments/", "models/")):
             return 0.0
         raise RunError(f"actor_rollout_ref.model.path={path} does not exist")
     started = time.monotonic()
-    said = recipe.launcher.build_policy
     for command in [said] if isinstance(said, str) else said:
         # No log: it shows its own progress.
         built = [sys.executable, *shlex.split(command)]

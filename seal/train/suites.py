@@ -23,11 +23,12 @@ def check_possible(config: DictConfig) -> None:
     Raises:
         SuiteError: `seal.best_metric` is of a rare suite.
     """
-    suite = str(config.seal.best_metric).split("/")[1]
+    # A name without a suite is for the first validation to refuse, which knows all metrics.
+    suite = str(config.seal.best_metric).partition("/")[2].partition("/")[0]
     if suite in config.seal.rare_suites:
         raise SuiteError(
-            f"seal.best_metric={config.seal.best_metric!r} is of a suite in seal.rare_suites, which "
-            "is not played while training goes on; name another metric or take the suite out"
+            f"seal.best_metric={config.seal.best_metric!r} is of a suite in seal.rare_suites, "
+            "which is not played while training goes on; name another metric or take the suite out"
         )
 
 

@@ -3,13 +3,22 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import prepare_bfcl
 import pytest
-from bfcl_splits import CATEGORIES, MARKS, Split, Task, leakage, linked_scenarios
+from bfcl_splits import (
+    CATEGORIES,
+    MARKS,
+    Split,
+    Task,
+    development_scenarios,
+    leakage,
+    linked_scenarios,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {
@@ -22,6 +31,9 @@ MADE = {
     "quickstart_eval.parquet",
     "quickstart_tasks.json",
     "quickstart_train.parquet",
+    "smollm2_eval.parquet",
+    "smollm2_split.json",
+    "smollm2_train.parquet",
 }
 SPLITS = {
     "bfcl_400_split.json": ("bfcl_train.parquet", "bfcl_eval_400.parquet"),
@@ -102,6 +114,99 @@ def test_the_quickstart_trains_on_training_tasks_and_never_on_its_benchmark(made
         suites.setdefault(info["suite"], set()).add(info["task_id"])
     assert suites["fixed"] == set(tasks)
     assert len(suites["benchmark"]) == 20 and suites["benchmark"] <= set(split["val"])
+
+
+SMOLLM2_SIDES = ("train", "development", "val")
+
+
+@pytest.fixture(scope="module")
+def smollm2(made: Path, tasks: list[Task]) -> dict[str, list[Task]]:
+    """The sides of SmolLM2's split."""
+    split = json.loads((made / "smollm2_split.json").read_text())
+    assert split.keys() == {"seed", *SMOLLM2_SIDES}
+    by_id = {task.task_id: task for task in tasks}
+    return {side: [by_id[task_id] for task_id in split[side]] for side in SMOLLM2_SIDES}
+
+
+def test_smollm2s_development_shares_nothing_with_training_or_evaluation(
+    smollm2: dict[str, list[Task]], tasks: list[Task]
+) -> None:
+    scenarios = {side: {task.scenario for task in smollm2[side]} for side in SMOLLM2_SIDES}
+    sizes = {side: (len(scenarios[side]), len(smollm2[side])) for side in SMOLLM2_SIDES}
+    assert sizes == {"train": (80, 320), "development": (20, 20), "val": (100, 400)}
+    assert set.union(*scenarios.values()) == set(range(200))
+    # Three sides that have 200 scenarios together are disjoint. Nor does a link lead across.
+    for group in linked_scenarios(tasks):
+        assert sum(not side.isdisjoint(group) for side in scenarios.values()) == 1, group
+    for held_back in ("development", "val"):
+        beside = leakage(Split(smollm2["train"], smollm2[held_back]))
+        assert all(not any(row.shared.values()) for row in beside)
+    between = leakage(Split(smollm2["development"], smollm2["val"]))
+    assert all(not any(row.shared.values()) for row in between)
+
+
+def test_linked_scenarios_are_set_apart_together(made: Path, tasks: list[Task]) -> None:
+    training = prepare_bfcl.read_split(made / "bfcl_scenario_split.json", tasks).train
+    linked = [group for group in linked_scenarios(training) if len(group) > 1]
+    assert len(linked) > 1
+    chosen = [development_scenarios(training, seed, 20) for seed in range(50)]
+    assert {len(one) for one in chosen} <= {19, 20}
+    for group in linked:
+        together = [one.issuperset(group) for one in chosen]
+        assert any(together) and not all(together)
+        assert together == [not one.isdisjoint(group) for one in chosen]
+
+
+def test_smollm2_is_evaluated_on_the_side_that_others_are(
+    smollm2: dict[str, list[Task]], made: Path
+) -> None:
+    others = json.loads((made / "bfcl_scenario_split.json").read_text())
+    assert [task.task_id for task in smollm2["val"]] == others["val"]
+    assert {task.task_id for task in smollm2["train"]} < set(others["train"])
+
+
+def test_smollm2_trains_on_base_tasks_of_the_training_side(
+    smollm2: dict[str, list[Task]], made: Path
+) -> None:
+    rows = pd.read_parquet(made / "smollm2_train.parquet")
+    ids = [info["task_id"] for info in rows["extra_info"]]
+    base = [task.task_id for task in smollm2["train"] if task.category == "multi_turn_base"]
+    assert len(ids) == 80 and sorted(ids) == sorted(base)
+    assert {(info["mode"], info["suite"]) for info in rows["extra_info"]} == {("train", "train")}
+
+
+def test_smollm2s_suites(smollm2: dict[str, list[Task]], made: Path) -> None:
+    rows = pd.read_parquet(made / "smollm2_eval.parquet")
+    assert {info["mode"] for info in rows["extra_info"]} == {"eval"}
+    kinds = Counter(
+        (info["suite"], info["temperature"], rollouts)
+        for info, rollouts in zip(rows["extra_info"], rows["__rollout_n__"], strict=True)
+    )
+    assert kinds == {
+        ("development", 1.0, 4): 20,
+        ("fixed", 1.0, 4): 32,
+        ("held_out", 1.0, 4): 100,
+        # At the recipe's own temperature, which is 0.
+        ("held_out_greedy", None, 1): 100,
+    }
+    of_suite: dict[str, set[str]] = {suite: set() for suite, _, _ in kinds}
+    for info in rows["extra_info"]:
+        of_suite[info["suite"]].add(info["task_id"])
+        assert info["category"] == "multi_turn_base"
+    base = {
+        side: {task.task_id for task in smollm2[side] if task.category == "multi_turn_base"}
+        for side in SMOLLM2_SIDES
+    }
+    trained = [
+        info["task_id"] for info in pd.read_parquet(made / "smollm2_train.parquet").extra_info
+    ]
+    assert of_suite == {
+        "development": base["development"],
+        # The shortest training tasks.
+        "fixed": set(trained[:32]),
+        "held_out": base["val"],
+        "held_out_greedy": base["val"],
+    }
 
 
 def test_another_seed_splits_otherwise(made: Path, tasks: list[Task]) -> None:

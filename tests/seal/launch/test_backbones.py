@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from seal.formats import FORMATS
 from seal.launch.recipe import EXP, RecipeError, load_recipe
@@ -14,8 +14,10 @@ GROUPS = {
     "qwen2.5-3b": ("Qwen/Qwen2.5-3B-Instruct", "hermes", QWEN_STOPS, {}),
     "qwen2.5-7b": ("Qwen/Qwen2.5-7B-Instruct", "hermes", QWEN_STOPS, {}),
     "qwen3.5-4b": ("Qwen/Qwen3.5-4B", "qwen3_coder", QWEN_STOPS, {"enable_thinking": False}),
+    "smollm2-135m": ("models/smollm2-135m", "pythonic", ["<|im_end|>"], {}),
     "toolace-2-8b": ("Team-ACE/ToolACE-2-Llama-3.1-8B", "pythonic", LLAMA_STOPS, {}),
 }
+OWN_TEMPLATE = {"smollm2-135m", "toolace-2-8b"}
 
 
 def chosen(recipe: Any) -> tuple[str, str, list[str], dict[str, Any]]:
@@ -42,7 +44,13 @@ def test_a_backbone_is_one_line_of_any_recipe(name: str) -> None:
         assert chosen(loaded) == GROUPS[name]
         assert loaded.env_service.tool_format in FORMATS
         own_template = loaded.actor_rollout_ref.model.custom_chat_template
-        assert (own_template is not None) == (name == "toolace-2-8b")
+        assert (own_template is not None) == (name in OWN_TEMPLATE)
+        # Nothing that the group sets is lost in the recipe.
+        written = OmegaConf.load(EXP / f"backbone/{name}.yaml")
+        assert isinstance(written, DictConfig)
+        written.pop("defaults", None)
+        arrived = OmegaConf.merge(loaded, written) == loaded
+        assert arrived
 
 
 def test_defaults_and_who_wins() -> None:
@@ -53,6 +61,11 @@ def test_defaults_and_who_wins() -> None:
     # A local copy of a model: the group's facts with another path.
     local = ["backbone=qwen3.5-4b", "actor_rollout_ref.model.path=/models/q"]
     assert chosen(load_recipe(EXP / "SEAL.yaml", local)) == ("/models/q", *GROUPS["qwen3.5-4b"][1:])
+    # SmolLM2's recipe starts from the warmed-up copy of its group's model.
+    assert chosen(load_recipe(EXP / "smollm2.yaml", [])) == (
+        "models/smollm2-135m-warm",
+        *GROUPS["smollm2-135m"][1:],
+    )
 
 
 @pytest.mark.parametrize("name", GROUPS)
@@ -61,6 +74,7 @@ def test_the_tiny_policy_wins_over_any_backbone(name: str) -> None:
     path, tool_format, stops, _ = chosen(loaded)
     assert (path, tool_format, stops) == ("experiments/tiny_policy", "hermes", ["<|im_end|>"])
     assert loaded.actor_rollout_ref.model.custom_chat_template is None
+    assert loaded.launcher.build_policy == "scripts/make_tiny_policy.py --out " + path
 
 
 def test_lora_is_one_line_of_any_recipe() -> None:

@@ -18,7 +18,8 @@ RECIPES = sorted(EXP.glob("*.yaml"))
 def test_every_shipped_recipe_composes(path: Path) -> None:
     recipe = load_recipe(path, [])
     assert recipe.trainer.v1.trainer_mode == "seal"
-    assert recipe.actor_rollout_ref.actor.use_kl_loss is True
+    # SmolLM2's leaves the reference policy out, which takes a third of an update there.
+    assert recipe.actor_rollout_ref.actor.use_kl_loss is (path.stem != "smollm2")
 
 
 def test_overrides_win_and_reach_what_refers_to_them() -> None:

@@ -1,15 +1,19 @@
+import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import psutil
 import pytest
 from omegaconf import DictConfig
+from project_folder import ROOT
 from rich.console import Console
 
 from seal.launch import run
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
+from seal.launch.recipe import EXP, load_recipe
 
 
 def test_missing_data_files_are_named_with_what_makes_them(recipe: DictConfig) -> None:
@@ -84,6 +88,9 @@ def test_a_model_path_that_leads_nowhere(recipe: DictConfig) -> None:
     recipe.launcher.build_policy = None
     with pytest.raises(RunError, match="experiments/tiny_policy does not exist"):
         run.prepare_policy(recipe, Family())
+    recipe.actor_rollout_ref.model.path = "models/smollm2-135m"
+    with pytest.raises(RunError, match="models/smollm2-135m does not exist"):
+        run.prepare_policy(recipe, Family())
     recipe.actor_rollout_ref.model.path = "Qwen/Qwen2.5-7B-Instruct"
     assert run.prepare_policy(recipe, Family()) == 0.0
 
@@ -108,6 +115,73 @@ def test_a_policy_that_is_not_built_is_an_error(recipe: DictConfig, tmp_path: Pa
     recipe.launcher.build_policy = "make.py"
     with pytest.raises(RunError, match=r"building the policy failed: make\.py"):
         run.prepare_policy(recipe, Family())
+
+
+STEP = """\
+import pathlib, sys
+name, status, made = sys.argv[1:4]
+with open("order.txt", "a") as order:
+    order.write(name + "\\n")
+if made != "nothing":
+    pathlib.Path(made).mkdir(parents=True)
+    pathlib.Path(made, "config.json").touch()
+raise SystemExit(int(status))
+"""
+"""A command that notes its turn, makes a model or nothing, and ends with a status."""
+
+
+@pytest.mark.parametrize(
+    ("commands", "ran", "complaint"),
+    [
+        (["get 0 models/whole", "warm 0 {path}"], "get warm", None),
+        (["get 0 models/whole", "warm 3 nothing", "late 0 {path}"], "get warm", "warm 3 nothing$"),
+        # The status counts, whatever was made.
+        (["get 1 models/whole", "warm 0 {path}"], "get", "get 1 models/whole$"),
+        (["get 0 models/whole", "warm 0 other"], "get warm", "warm 0 other did not make {path}$"),
+        # What an earlier command makes is there when all have ended.
+        (["get 0 {path}", "look 0 nothing"], "get look", None),
+    ],
+)
+def test_several_commands_build_a_policy_in_turn(
+    commands: list[str],
+    ran: str,
+    complaint: str | None,
+    recipe: DictConfig,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "step.py").write_text(STEP)
+    path = recipe.actor_rollout_ref.model.path = "models/warm one"
+    quoted = [f"step.py {one}".format(path=f"'{path}'") for one in commands]
+    recipe.launcher.build_policy = quoted
+    if complaint is None:
+        assert run.prepare_policy(recipe, Family()) > 0.0
+        assert (tmp_path / path / "config.json").is_file()
+    else:
+        said = complaint.format(path=path)
+        with pytest.raises(RunError, match=rf"^building the policy failed: step\.py {said}"):
+            run.prepare_policy(recipe, Family())
+    assert (tmp_path / "order.txt").read_text().split() == ran.split()
+
+
+@pytest.mark.parametrize("nothing", [None, "", []])
+def test_no_command_builds_no_policy(nothing: object, recipe: DictConfig) -> None:
+    recipe.launcher.build_policy = nothing
+    with pytest.raises(RunError, match="experiments/tiny_policy does not exist"):
+        run.prepare_policy(recipe, Family())
+
+
+def test_smollm2s_commands_are_there_and_make_what_the_next_one_takes() -> None:
+    recipe = load_recipe(ROOT / "exp/smollm2.yaml", [])
+    get, warm = (shlex.split(command) for command in recipe.launcher.build_policy)
+    assert (get[0], warm[0]) == ("scripts/get_smollm2.py", "scripts/warm_up.py")
+    with warnings.catch_warnings():  # of what they import
+        warnings.simplefilter("ignore")
+        import warm_up
+    args = warm_up.parse_arguments(warm[1:])
+    assert get[1:] == ["--out", str(args.model)]
+    assert str(args.out) == recipe.actor_rollout_ref.model.path
+    assert (EXP / f"backbone/{args.backbone}.yaml").is_file()
+    assert (ROOT / args.split).is_file()
 
 
 def test_the_processor_time_of_a_service_is_that_of_all_its_processes() -> None:
