@@ -128,6 +128,8 @@ class Backbone:
     template_kwargs: dict[str, Any]
     stop_tokens: tuple[str, str]
     """The template's own and another."""
+    tool_format: str = "hermes"
+    """How the policy writes calls (seal.formats)."""
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a text without a start token."""
@@ -156,16 +158,18 @@ LLAMA = ("<|eot_id|>", "<|eom_id|>")
 
 @functools.cache
 def backbone(name: str) -> Backbone:
-    """One of qwen2.5, smollm2, toolace, qwen3.5 and qwen3.5-thinking.
+    """One of qwen2.5, smollm2, smollm2-135m, toolace, qwen3.5 and qwen3.5-thinking.
 
-    ToolACE's group puts its own template on Llama 3.1's vocabulary. Qwen3.5's vocabulary is in no
-    package, so its template is put on Qwen2.5's.
+    ToolACE's group puts its own template on Llama 3.1's vocabulary, and the group smollm2-135m one
+    on SmolLM2's, whose own template is smollm2's. Qwen3.5's vocabulary is in no package, so its
+    template is put on Qwen2.5's.
     """
     if name == "smollm2":
         return Backbone(real_tokenizers.load("smollm2"), "llama", {}, CHATML)
     if name == "qwen2.5":
         return Backbone(real_tokenizers.load("qwen2.5"), "qwen2", {}, CHATML)
     group, vocabulary = {
+        "smollm2-135m": ("smollm2-135m", "smollm2"),
         "toolace": ("toolace-2-8b", "llama3.1"),
         "qwen3.5": ("qwen3.5-4b", "qwen2.5"),
         "qwen3.5-thinking": ("qwen3.5-4b", "qwen2.5"),
@@ -173,13 +177,15 @@ def backbone(name: str) -> Backbone:
     recipe = load_recipe(EXP / "SEAL.yaml", [f"backbone={group}"])
     tokenizer = copy.copy(real_tokenizers.load(vocabulary))
     kwargs: Any = OmegaConf.to_container(recipe.data.apply_chat_template_kwargs)
+    tool_format = recipe.env_service.tool_format
     if group == "qwen3.5-4b":
         if name == "qwen3.5-thinking":
             del kwargs["enable_thinking"]
         tokenizer.chat_template = real_tokenizers.template("qwen3_5_think")
-        return Backbone(tokenizer, "qwen3_5", kwargs, CHATML)
+        return Backbone(tokenizer, "qwen3_5", kwargs, CHATML, tool_format)
     tokenizer.chat_template = recipe.actor_rollout_ref.model.custom_chat_template
-    return Backbone(tokenizer, "llama", kwargs, LLAMA)
+    stops = LLAMA if vocabulary == "llama3.1" else CHATML
+    return Backbone(tokenizer, "llama", kwargs, stops, tool_format)
 
 
 # ---- the rollout -------------------------------------------------------------------------------
@@ -236,7 +242,7 @@ def configuration(backbone: Backbone, **limits: int) -> DictConfig:
                 "env_url": "http://service",
                 "env_type": "toy",
                 "token_file": None,
-                "tool_format": "hermes",
+                "tool_format": backbone.tool_format,
                 "stop_tokens": list(backbone.stop_tokens),
                 "attempts": 3,
                 "max_tokens_per_step": per_step,

@@ -26,6 +26,7 @@ def builder_of(model: Backbone) -> Any:
         ("qwen3.5", "<|im_end|>\n"),
         ("qwen3.5-thinking", "<|im_end|>\n"),
         ("smollm2", "<|im_end|>\n"),
+        ("smollm2-135m", "<|im_end|>\n"),
         ("toolace", "<|eot_id|>"),
     ],
 )

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 import pytest
 from rollouts import OVER, TASK, Backbone, Follows, Rollout, World, backbone, roll_out
 
+from seal.formats import ToolCall, render_calls
 from seal.wire import Message
 
-NAMES = ("qwen2.5", "smollm2", "toolace", "qwen3.5", "qwen3.5-thinking")
+NAMES = ("qwen2.5", "smollm2", "smollm2-135m", "toolace", "qwen3.5", "qwen3.5-thinking")
 LIMIT = 64
 """Tokens of one message."""
 BEHIND_STOP = {"<|im_end|>": "\n", "<|eot_id|>": ""}
@@ -23,9 +24,13 @@ NO_THOUGHT = "<think>\n\n</think>\n\n"
 """How Qwen3.5's template writes an answer of the last turn, if it has no thought."""
 OPENS = {"qwen3.5": NO_THOUGHT, "qwen3.5-thinking": "<think>\n"}
 """How it opens an answer that is to be generated."""
-CALL = '<tool_call>\n{"name": "light", "arguments": {}}\n</tool_call>'
 MELTING = "\U0001fae0"
 """A character of several tokens in each vocabulary."""
+
+
+def call(model: Backbone, **arguments: str) -> str:
+    """A call as the backbone writes it."""
+    return render_calls([ToolCall("light", dict(arguments))], model.tool_format)
 
 
 def stopped(model: Backbone, text: str) -> list[int]:
@@ -51,8 +56,8 @@ def with_inner_mark(model: Backbone) -> list[int]:
 
 
 KINDS: dict[str, Callable[[Backbone], list[int]]] = {
-    "call": lambda model: stopped(model, CALL),
-    "call in other tokens": lambda model: spelled(model, CALL),
+    "call": lambda model: stopped(model, call(model)),
+    "call in other tokens": lambda model: spelled(model, call(model)),
     "answer": lambda model: stopped(model, "Done."),
     "thought": lambda model: stopped(model, "<think>\nWhich lamp?\n</think>\n\nThis one."),
     "end of an opened thought": lambda model: stopped(model, "A lamp?\n</think>\n\nThis one."),
@@ -64,7 +69,7 @@ KINDS: dict[str, Callable[[Backbone], list[int]]] = {
     ),
     "end token in letters": lambda model: spelled(model, f"on {model.stop_tokens[0]} off"),
     "special token inside": with_inner_mark,
-    "cut in a call": lambda model: stopped(model, CALL.replace("{}", '{"lamp": "it is ' * LIMIT)),
+    "cut in a call": lambda model: stopped(model, call(model, lamp="it is " * LIMIT)),
     "cut in a character": cut_in_a_character,
     "other stop token": lambda model: model.encode("Done." + model.stop_tokens[1]),
 }
@@ -255,4 +260,6 @@ def test_the_first_prompt_is_the_templates_with_its_tools(monkeypatch: pytest.Mo
         rollout, _ = play(monkeypatch, name, ("call", "answer"))
         shown = rollout.backbone.decode(rollout.output.prompt_ids)
         assert shown == rollout.backbone.render([TASK], opened=True)
-        assert ("Lights a lamp." in shown) == (name != "smollm2")  # whose template has no tools
+        # SmolLM2's own template has no tools, its group's one signatures of them.
+        assert ("Lights a lamp." in shown) == (not name.startswith("smollm2"))
+        assert ("light()" in shown) == (name == "smollm2-135m")
