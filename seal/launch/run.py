@@ -272,7 +272,10 @@ def prepare_policy(recipe: DictConfig, family: Family) -> float:
         # A name such as Qwen/Qwen2.5-7B-Instruct is for the model hub to resolve.
         if path.count("/") == 1 and not path.startswith((".", "experiments/", "models/")):
             return 0.0
-        raise RunError(f"actor_rollout_ref.model.path={path} does not exist")
+        raise RunError(
+            f"actor_rollout_ref.model.path={path} does not exist; docs/backbones.md says where "
+            "each backbone's model comes from"
+        )
     started = time.monotonic()
     for command in [said] if isinstance(said, str) else said:
         # No log: it shows its own progress.
