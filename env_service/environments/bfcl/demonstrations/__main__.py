@@ -21,13 +21,18 @@ from env_service.environments.bfcl.tasks import BfclTask, load_tasks
 from seal.formats import FORMATS
 
 
+class TaskFileError(Exception):
+    """The file of task ids is of no use; the message says why."""
+
+
 def main(argv: list[str]) -> int:
-    """Read the command line and write the dialogues."""
+    """Read the command line and write the dialogues; the exit code tells success."""
     args = _arguments(argv)
-    known = load_tasks()
-    named = json.loads(args.task_ids.read_text("utf-8"))
-    ids: list[str] = named["train"] if isinstance(named, dict) else named
-    tasks = [known[task_id] for task_id in ids]
+    try:
+        tasks = _tasks(args.task_ids)
+    except TaskFileError as error:
+        sys.stderr.write(f"demonstrations: {error}\n")
+        return 1
     counts: Counter[str] = Counter()
     with args.out.open("w", encoding="utf-8") as file:
         lines = _exact(tasks, args) if args.style == "exact" else _tempted(tasks, args)
@@ -43,6 +48,21 @@ def main(argv: list[str]) -> int:
         f"{counts['written']} demonstrations, {share:.0%} pass, {counts['dropped']} dropped\n"
     )
     return 0
+
+
+def _tasks(path: Path) -> list[BfclTask]:
+    try:
+        named = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise TaskFileError(f"cannot read --task-ids {path}: {error}") from None
+    ids = named.get("train") if isinstance(named, dict) else named
+    if not isinstance(ids, list):
+        raise TaskFileError(f"{path} is neither a JSON list of ids nor a split with a list 'train'")
+    known = load_tasks()
+    for task_id in ids:
+        if not isinstance(task_id, str) or task_id not in known:
+            raise TaskFileError(f"unknown task {task_id!r} in {path}; one is multi_turn_base_0")
+    return [known[task_id] for task_id in ids]
 
 
 def _tempted(tasks: Sequence[BfclTask], args: argparse.Namespace) -> Iterator[dict[str, Any]]:

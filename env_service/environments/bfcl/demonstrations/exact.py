@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from env_service.environments.base import EpisodeOptions
+from env_service.environments.base import EpisodeOptions, EpisodeOver
 from env_service.environments.bfcl.demonstrations.dialogue import (
     CLOSING,
     Demonstration,
@@ -43,7 +43,11 @@ def demonstrations(
     task: BfclTask, variants: int, shares: Shares, tool_format: str, seed: int
 ) -> Iterator[dict[str, Any] | None]:
     """The task and so many variants of it, as lines of the output; None for one that is no good."""
-    plain, errors = play(task, shown("eval", random.Random(0), tool_format), None, 0.0)
+    try:
+        plain, errors = play(task, shown("eval", random.Random(0), tool_format), None, 0.0)
+    except EpisodeOver:  # a turn has more calls than it may have steps
+        yield from [None] * (1 + variants)
+        return
     yield {**plain, "kind": "plain"} if plain["reward"] == 1.0 else None
     for number in range(variants):
         rng = random.Random(f"{seed}/{task.task_id}/{number}")

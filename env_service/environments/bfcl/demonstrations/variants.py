@@ -35,7 +35,11 @@ FIXED = frozenset(
     completed start stop auto on off lines words characters engage release economy business first
     driver passenger front rear celsius fahrenheit fuel battery doors climate headlights usd rmb eur
     gbp jpy technology the and heat cool defrost engine title description priority status resolved
-    message ticket stock order brakepedal parkingbrake high medium low limit market
+    message ticket stock order brakepedal parkingbrake high medium low limit market rear_left
+    rear_right rivermist stonebrook maplecrest silverpine shadowridge london paris sunset valley
+    oakendale willowbend crescent hollow autumnville pinehaven greenfield san francisco los angeles
+    new york chicago boston beijing hong kong rome tokyo rms sbk mpc svp shd lhr cdg ssv okd wlb crh
+    atv phv gfd sfo lax jfk ord bos pek hkg cia hnd pvg cad aud inr rub brl mxn
     """.split()
 )
 """Words with a meaning to the tools, which stay. So do names of tools and of their arguments."""
@@ -48,6 +52,8 @@ SMALL = 5
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*(?:\.[a-z]{2,4})?"
 _FILE = re.compile(r'"([A-Za-z0-9_]+(?:\.[a-z]{2,4})?)": \{"type": "(?:file|directory)"')
+_DIGITS = r"\.(?!0(?!\d))\d"
+"""Digits behind a point that make another number of what stands before it: any but ".0"."""
 _LONGEST_NAMING = 40
 """Characters of an argument whose words may be names; a longer one is prose."""
 
@@ -68,8 +74,9 @@ def renamed(task: BfclTask, rng: random.Random) -> BfclTask:
     if not table:
         return task
     longest_first = sorted(table, key=len, reverse=True)
+    # References write "30.0" for a user's "30", so a number's ".0" may follow.
     pattern = re.compile(
-        r"(?<![A-Za-z0-9_.])(" + "|".join(map(re.escape, longest_first)) + r")(?![A-Za-z0-9_]|\.\d)"
+        rf"(?<![A-Za-z0-9_.])({'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9_]|{_DIGITS})"
     )
 
     def replaced(value: Any) -> Any:
