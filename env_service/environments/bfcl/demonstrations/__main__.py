@@ -17,12 +17,12 @@ from typing import Any
 
 from env_service.environments.bfcl.demonstrations import exact, tempted
 from env_service.environments.bfcl.demonstrations.dialogue import shown
-from env_service.environments.bfcl.tasks import BfclTask, load_tasks
+from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, load_tasks
 from seal.formats import FORMATS
 
 
-class TaskFileError(Exception):
-    """The file of task ids is of no use; the message says why."""
+class BadInput(Exception):
+    """What was named on the command line is of no use; the message says why."""
 
 
 def main(argv: list[str]) -> int:
@@ -30,7 +30,11 @@ def main(argv: list[str]) -> int:
     args = _arguments(argv)
     try:
         tasks = _tasks(args.task_ids)
-    except TaskFileError as error:
+        if args.style == "exact":
+            tasks = _of_categories(tasks, args.categories.split(","))
+        if not args.out.parent.is_dir():
+            raise BadInput(f"--out {args.out} is in no folder; make {args.out.parent}")
+    except BadInput as error:
         sys.stderr.write(f"demonstrations: {error}\n")
         return 1
     counts: Counter[str] = Counter()
@@ -54,15 +58,22 @@ def _tasks(path: Path) -> list[BfclTask]:
     try:
         named = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise TaskFileError(f"cannot read --task-ids {path}: {error}") from None
+        raise BadInput(f"cannot read --task-ids {path}: {error}") from None
     ids = named.get("train") if isinstance(named, dict) else named
     if not isinstance(ids, list):
-        raise TaskFileError(f"{path} is neither a JSON list of ids nor a split with a list 'train'")
+        raise BadInput(f"{path} is neither a JSON list of ids nor a split with a list 'train'")
     known = load_tasks()
     for task_id in ids:
         if not isinstance(task_id, str) or task_id not in known:
-            raise TaskFileError(f"unknown task {task_id!r} in {path}; one is multi_turn_base_0")
+            raise BadInput(f"unknown task {task_id!r} in {path}; one is multi_turn_base_0")
     return [known[task_id] for task_id in ids]
+
+
+def _of_categories(tasks: Sequence[BfclTask], wanted: Sequence[str]) -> list[BfclTask]:
+    for name in wanted:
+        if name not in CATEGORIES:
+            raise BadInput(f"unknown category {name!r}; there are {', '.join(CATEGORIES)}")
+    return [task for task in tasks if task.category in wanted]
 
 
 def _tempted(tasks: Sequence[BfclTask], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -76,10 +87,7 @@ def _tempted(tasks: Sequence[BfclTask], args: argparse.Namespace) -> Iterator[di
 def _exact(tasks: Sequence[BfclTask], args: argparse.Namespace) -> Iterator[dict[str, Any] | None]:
     shares = exact.Shares(args.interface_share, args.mistake_share)
     for place, task in enumerate(tasks):
-        if task.category in args.categories.split(","):
-            yield from exact.demonstrations(
-                task, args.variants, shares, args.tool_format, args.seed
-            )
+        yield from exact.demonstrations(task, args.variants, shares, args.tool_format, args.seed)
         if place % 20 == 19:
             sys.stderr.write(f"demonstrations: {place + 1} of {len(tasks)} tasks\n")
 

@@ -5,6 +5,7 @@ be learnt, and the verdict. Called by `tempted` and `exact`.
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,6 +71,13 @@ class Demonstration:
     def call(self, calls: Sequence[ToolCall], *, learn: bool = True) -> StepReply:
         """Say a message that makes some calls, or closes the turn if there are none."""
         return self.say(written(calls, self.options.tool_format), learn=learn)
+
+    def shows(self, value: str | int | float) -> bool:
+        """Whether something in the dialogue so far has the value: the word, or an equal number."""
+        text = "\n".join(str(message["content"]) for message in self._messages)
+        if isinstance(value, str):
+            return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", text) is not None
+        return value in map(float, re.findall(r"(?<![\w.,])\d+(?:\.\d+)?(?!\w|[.,]\d)", text))
 
     def line(self) -> dict[str, Any]:
         """The dialogue with its verdict, as a line of the output."""

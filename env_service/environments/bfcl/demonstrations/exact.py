@@ -2,7 +2,9 @@
 
 Each message makes one call, so that the model sees a result before it goes on. Now and then a wrong
 call comes first; the model sees it fail, learns nothing of it, and learns the repair. A dialogue is
-kept only if the official checker passes it and it holds no other errors than the task's own.
+kept only if the official checker passes it, it holds no other errors than the task's own, and
+whatever value the task shows before it is used, the variant shows as well: a model that is to use
+what it has not been shown learns to guess.
 """
 
 import random
@@ -19,7 +21,7 @@ from env_service.environments.bfcl.demonstrations.dialogue import (
     has_error,
     shown,
 )
-from env_service.environments.bfcl.demonstrations.variants import renamed
+from env_service.environments.bfcl.demonstrations.variants import leaves, renamed
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls
 from seal.formats import ToolCall
 
@@ -39,43 +41,63 @@ class Shares:
     """A call is preceded by a wrong one."""
 
 
+@dataclass(frozen=True)
+class Played:
+    """A dialogue that was led to its end."""
+
+    line: dict[str, Any]
+    """As a line of the output."""
+    errors: int
+    """Learnt calls that gave an error."""
+    shown: tuple[bool, ...]
+    """Of each value in the reference, in order: whether the dialogue shows it before its call."""
+
+
 def demonstrations(
     task: BfclTask, variants: int, shares: Shares, tool_format: str, seed: int
 ) -> Iterator[dict[str, Any] | None]:
     """The task and so many variants of it, as lines of the output; None for one that is no good."""
     try:
-        plain, errors = play(task, shown("eval", random.Random(0), tool_format), None, 0.0)
+        plain = play(task, shown("eval", random.Random(0), tool_format), None, 0.0)
     except EpisodeOver:  # a turn has more calls than it may have steps
         yield from [None] * (1 + variants)
         return
-    yield {**plain, "kind": "plain"} if plain["reward"] == 1.0 else None
+    yield {**plain.line, "kind": "plain"} if plain.line["reward"] == 1.0 else None
     for number in range(variants):
         rng = random.Random(f"{seed}/{task.task_id}/{number}")
         variant = renamed(task, rng)
         options = shown("train" if rng.random() < shares.interface else "eval", rng, tool_format)
         try:
-            line, more = play(variant, options, rng, shares.mistakes)
+            played = play(variant, options, rng, shares.mistakes)
         except ValueError:  # a renamed reference that is no call any more
             yield None
             continue
-        kept = line["reward"] == 1.0 and more <= errors
-        yield {**line, "kind": "variant"} if kept else None
+        yield {**played.line, "kind": "variant"} if _teaches(plain, played) else None
 
 
 def play(
     task: BfclTask, options: EpisodeOptions, rng: random.Random | None, mistakes: float
-) -> tuple[dict[str, Any], int]:
-    """One dialogue as a line of the output, and the number of learnt calls that gave an error."""
+) -> Played:
+    """Lead one dialogue by the reference; with `rng`, some calls are wrong at first."""
     dialogue = Demonstration(task, options)
-    errors = 0
+    errors, seen = 0, []
     for calls in reference_calls(task):
         for call in calls:
+            seen += [dialogue.shows(value) for value in leaves(call.arguments)]
             if rng is not None and rng.random() < mistakes:
                 _fail(dialogue, call, rng)
             errors += has_error(dialogue.call([call]))
         if dialogue.say(CLOSING if calls else ASKING).terminated:
             break
-    return dialogue.line(), errors
+    return Played(dialogue.line(), errors, tuple(seen))
+
+
+def _teaches(plain: Played, variant: Played) -> bool:
+    return (
+        variant.line["reward"] == 1.0
+        and variant.errors <= plain.errors
+        and all(now for was, now in zip(plain.shown, variant.shown, strict=True) if was)
+    )
 
 
 def _fail(dialogue: Demonstration, call: ToolCall, rng: random.Random) -> None:

@@ -63,10 +63,7 @@ def renamed(task: BfclTask, rng: random.Random) -> BfclTask:
     text = "\n".join(message["content"] for turn in task.turns for message in turn)
     config = json.dumps(task.initial_config, ensure_ascii=False)
     values = [
-        value
-        for turn in reference_calls(task)
-        for call in turn
-        for value in _leaves(call.arguments)
+        value for turn in reference_calls(task) for call in turn for value in leaves(call.arguments)
     ]
     names = _new_names(_names(values, text, config), rng)
     numbers = _new_numbers(values, text, config, rng)
@@ -101,13 +98,13 @@ def renamed(task: BfclTask, rng: random.Random) -> BfclTask:
     )
 
 
-def _leaves(value: Any) -> Iterator[str | int | float]:
+def leaves(value: Any) -> Iterator[str | int | float]:
     """Strings and numbers in an argument."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _leaves(item)
+            yield from leaves(item)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield value
 
