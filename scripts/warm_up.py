@@ -105,10 +105,10 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="its training side is demonstrated (default data/bfcl_scenario_split.json)",
     )
     option("--mix", default=MIX, help=f"share of each category (default {MIX})")
-    option("--dialogues", type=int, default=1400, help="demonstrations to train on (default 1400)")
+    option("--dialogues", type=int, default=1000, help="demonstrations to train on (default 1000)")
     option("--variants", type=int, default=12, help="made of each task (default 12)")
     option("--interface-share", type=float, default=0.25, help="of the variants (default 0.25)")
-    option("--mistake-share", type=float, default=0.05, help="of the calls (default 0.05)")
+    option("--mistake-share", type=float, default=0.1, help="of the calls (default 0.1)")
     option("--max-tokens", type=int, default=1400, help="of a demonstration (default 1400)")
     option("--batch", type=int, default=8, help="dialogues of an optimiser step (default 8)")
     option("--learning-rate", type=float, default=5e-4, help="at its peak (default 5e-4)")
