@@ -139,9 +139,12 @@ def _start_token(backbone: Backbone, prompt: Prompt) -> str:
     start = backbone.tokenizer.bos_token_id
     ids = prompt_ids(backbone, prompt)
     count = 0 if start is None else ids.count(start)
+    name = backbone.tokenizer.bos_token
+    if count > 1 and ids[1] != start and name in _opening(backbone, prompt):
+        return f"{name} opens every message"  # as in SmolLM2's dialogues
     if count > 1:
-        raise _Broken(f"{backbone.tokenizer.bos_token} stands {count} times in the prompt")
-    return "none" if not count else f"{backbone.tokenizer.bos_token} once"
+        raise _Broken(f"{name} stands {count} times in the prompt")
+    return "none" if not count else f"{name} once"
 
 
 def _note_place(backbone: Backbone) -> str:
