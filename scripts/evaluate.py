@@ -135,7 +135,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "them out of the text itself (bfcl_v3; the official programs always want that)",
     )
     option("--tasks", type=_positive, metavar="N", help="only so many (a domain or category each)")
-    option("--concurrency", type=_positive, metavar="N", help="at once (default: the recipe's, 32)")
+    option("--concurrency", type=_positive, default=32, metavar="N", help="at once (default 32)")
     option("--json", type=Path, metavar="FILE", help="write the tables' figures, as shares")
     option("--table", nargs="+", type=_named, metavar="NAME=DIR", help="print the paper's tables")
     v3 = parser.add_argument_group("bfcl_v3").add_argument
@@ -347,7 +347,7 @@ async def play(
                 decoding_of(recipe, args.tool_format),
                 log,
                 attempts=int(recipe.env_service.attempts),
-                concurrency=concurrency_of(args, recipe),
+                concurrency=args.concurrency,
                 on_score=on_score,
             )
     for task_id, fault in outcome.failed.items():
@@ -356,11 +356,6 @@ async def play(
         left = len(missing) - outcome.finished
         print(f"evaluate: {left} tasks are left; the same command goes on", file=sys.stderr)
     return int(bool(outcome.failed))
-
-
-def concurrency_of(args: argparse.Namespace, recipe: DictConfig) -> int:
-    """Episodes or questions at once."""
-    return int(args.concurrency or recipe.actor_rollout_ref.rollout.agent.num_workers)
 
 
 def run_official(
@@ -373,7 +368,6 @@ def run_official(
 ) -> None:
     """bfcl-eval or tau2-bench against the endpoint."""
     asyncio.run(check_calls_tools(endpoint))
-    concurrency = concurrency_of(args, recipe)
     if args.suite == TAU2:
         official_tau2.run(
             endpoint,
@@ -381,12 +375,17 @@ def run_official(
             user_model=args.user_llm,
             trials=args.trials,
             tasks=args.tasks,
-            concurrency=concurrency,
+            concurrency=args.concurrency,
             family=family,
         )
     else:
         official_bfcl.run(
-            endpoint, folder, categories, tasks=args.tasks, concurrency=concurrency, family=family
+            endpoint,
+            folder,
+            categories,
+            tasks=args.tasks,
+            concurrency=args.concurrency,
+            family=family,
         )
 
 

@@ -296,7 +296,8 @@ def plot(lines: Sequence[dict[str, Any]], path: Path) -> None:
     axes.plot(tokens, [sum(w) / len(w) for w in windows], color="#0072B2", label="mean of 10")
     axes.set(xlabel="tokens", ylabel="loss of a learnt token (nats)", ylim=(0, None))
     axes.legend()
-    FigureCanvasAgg(figure).print_png(path)
+    FigureCanvasAgg(figure)
+    figure.savefig(path)
 
 
 def report(args: argparse.Namespace) -> int:

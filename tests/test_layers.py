@@ -21,7 +21,7 @@ METHOD = (
 DIALOGUE = ("seal.access_token", "seal.addresses", "seal.client", "seal.episode")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = (
-    *("torch", "torchdata", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
+    *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
     *("jinja2", "omegaconf", "pyarrow", "transformers"),
 )
 

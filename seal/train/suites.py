@@ -9,8 +9,7 @@ chosen by has to be played in between. Called by the trainer.
 from typing import Any
 
 from omegaconf import DictConfig
-from torch.utils.data import Subset
-from torchdata.stateful_dataloader import StatefulDataLoader
+from torch.utils.data import DataLoader, Subset
 
 
 class SuiteError(Exception):
@@ -43,6 +42,6 @@ def without(loader: Any, rare: list[str]) -> Any:
         return loader
     infos = loader.dataset.dataframe["extra_info"]
     kept = [index for index, info in enumerate(infos) if info["suite"] not in rare]
-    return StatefulDataLoader(
+    return DataLoader(
         Subset(loader.dataset, kept), batch_size=max(1, len(kept)), collate_fn=loader.collate_fn
     )

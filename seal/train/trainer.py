@@ -329,7 +329,7 @@ class SealTrainer(PPOTrainerSync):
 
     def _validate(self) -> dict[str, float]:
         """Play all suites before the first step and after the last, in between some."""
-        whole = self.val_dataloader
+        whole: Any = self.val_dataloader  # type: ignore[has-type]
         if 0 < self.global_steps < self.total_training_steps:
             self.val_dataloader = suites.without(whole, list(self.config.seal.rare_suites))
         try:
