@@ -70,7 +70,10 @@ def results_of(
     expected: Mapping[str, Mapping[str, Expected]],
     where: str,
 ) -> Results:
-    """What every task came to, with all suites that are expected at all steps.
+    """What every task came to, with all suites that are expected.
+
+    A step between the first and the last may be without a whole suite: `seal.rare_suites` are
+    played at these two alone. The first and the last step have all suites, though one be empty.
 
     Args:
         run: Rollouts by step.
@@ -98,7 +101,8 @@ def results_of(
                 )
             by_suite[rollout.suite].append(rollout)
         for suite, of_suite in by_suite.items():
-            results[suite][step] = task_results(of_suite)
+            if of_suite or step in (min(run), max(run)):
+                results[suite][step] = task_results(of_suite)
     return results
 
 

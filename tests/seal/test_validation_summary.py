@@ -33,6 +33,19 @@ def test_what_is_missing_or_too_much_is_named() -> None:
     ]
 
 
+def test_a_suite_may_be_played_at_the_first_and_the_last_step_alone() -> None:
+    rare = [one for one in complete() if one.suite != "fixed"]
+    run = results_of({0: complete(), 5: rare, 10: complete()}, EXPECTED, "val")
+    assert ([*run["fixed"]], [*run["benchmark"]]) == ([0, 10], [0, 5, 10])
+    assert list(complaints(run, EXPECTED, "val")) == []
+    summarise(run, run, frozenset({"base_3"}))
+    # A run that has not come to its end, or whose last validation lost a suite.
+    run = results_of({0: complete(), 5: rare}, EXPECTED, "val")
+    assert list(complaints(run, EXPECTED, "val"))[0] == (
+        "val, step 5, suite 'fixed': 1 of 1 tasks are missing: miss_1"
+    )
+
+
 def test_an_average_without_a_category_is_said() -> None:
     expected = {"benchmark": {"base_1": Expected("base", 1), "miss_1": Expected("miss", 1)}}
     found = complaints(results_of({0: [rollout("base_1")]}, expected, "val"), expected, "val")
