@@ -14,9 +14,9 @@ import jinja2
 
 from seal.formats import ToolCall, parse, render_calls
 from seal.train.backbone import Backbone
-from seal.train.message_end import message_end, unwritten_end
+from seal.train.message_end import unwritten_end
 from seal.train.prompts import Prompt, prompt_ids
-from seal.train.system_note import SystemNoteError, default_system
+from seal.train.system_note import SystemNoteError
 from seal.wire import Message, ToolDoc
 
 TEMPLATE_ERRORS = (
@@ -149,7 +149,7 @@ def _start_token(backbone: Backbone, prompt: Prompt) -> str:
 
 def _note_place(backbone: Backbone) -> str:
     try:
-        default = default_system(backbone.builder, backbone.tokenizer)
+        default = backbone.default_system
     except SystemNoteError as error:
         raise _Broken(str(error)) from None
     return f"behind {default!r}" if default else "the system message"
@@ -237,7 +237,7 @@ def _appended(
     builder, decode = backbone.builder, backbone.tokenizer.decode
     generated = _generated(backbone, prompt, calls)
     ids = builder.merge_assistant_tokens(prompt_ids(backbone, prompt), generated).token_ids
-    ids = [*ids, *unwritten_end(generated, message_end(builder))]
+    ids = [*ids, *unwritten_end(generated, backbone.message_end)]
     answer: Message = {"role": "assistant", "content": _said(backbone, generated)}
     seen = [*prompt.messages, answer]
     merged = builder.merge_context_tokens(seen, [*seen, *follows], ids).token_ids

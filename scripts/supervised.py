@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from seal.train.backbone import Backbone
-from seal.train.message_end import message_end
 from seal.train.system_note import behind_default
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +67,7 @@ def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> Dialogue:
 
     Of what closes an answer the policy learns the token at which generation stops.
     """
-    end = message_end(backbone.builder)
+    end = backbone.message_end
     stop = next((place for place, one in enumerate(end) if one in backbone.stop_ids), 0) + 1
     messages = [
         {key: value for key, value in message.items() if key != "learn"}

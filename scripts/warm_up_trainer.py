@@ -181,21 +181,21 @@ class _Worker:
 
     def _restored(self) -> int:
         """Take up the saved state, if there is one; returns the number of steps done."""
-        path = self.training.folder / STATE
-        if not path.exists():
-            return 0
-        state = torch.load(path, weights_only=True)
-        for weight, parameter, kept in zip(
-            self.weights, self.trained, state["weights"], strict=True
-        ):
-            weight.copy_(kept)
-            parameter.data.copy_(kept)
-        self.optimizer.load_state_dict(state["optimizer"])
-        step = int(state["step"])
-        if self.rank == 0:  # steps that were taken after the state was saved are taken again
-            losses = self.training.folder / LOSSES
-            kept = losses.read_text("utf-8").splitlines(keepends=True)[:step]
-            losses.write_text("".join(kept), "utf-8")
+        path, step = self.training.folder / STATE, 0
+        if path.exists():
+            state = torch.load(path, weights_only=True)
+            for weight, parameter, kept in zip(
+                self.weights, self.trained, state["weights"], strict=True
+            ):
+                weight.copy_(kept)
+                parameter.data.copy_(kept)
+            self.optimizer.load_state_dict(state["optimizer"])
+            step = int(state["step"])
+        losses = self.training.folder / LOSSES
+        if self.rank == 0 and losses.exists():
+            # Steps that were taken after the state was saved are taken again.
+            done = losses.read_text("utf-8").splitlines(keepends=True)[:step]
+            losses.write_text("".join(done), "utf-8")
         return step
 
     def _save(self) -> None:

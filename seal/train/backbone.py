@@ -14,6 +14,7 @@ from transformers import GenerationConfig, PretrainedConfig
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
+from seal.train.message_end import message_end
 from seal.train.stop_tokens import stop_token_ids
 from seal.train.system_note import default_system
 
@@ -38,6 +39,11 @@ class Backbone:
     def default_system(self) -> str:
         """What the template says in the system message of a dialogue that brings none."""
         return default_system(self.builder, self.tokenizer)
+
+    @functools.cached_property
+    def message_end(self) -> list[int]:
+        """Token ids that the template writes behind an assistant message's text."""
+        return message_end(self.builder)
 
 
 def load_backbone(path: str, recipe: DictConfig) -> Backbone:

@@ -23,9 +23,8 @@ from seal.addresses import url_list
 from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface, InterfaceConfig, largest
 from seal.train.backbone import Backbone, BackboneError, load_backbone
-from seal.train.message_end import message_end
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
-from seal.train.system_note import SystemNoteError, default_system
+from seal.train.system_note import SystemNoteError
 
 CACHE = Path("experiments/prompt_tokens")
 """Counts of earlier runs, by a hash of tokenizer, template and prompts."""
@@ -64,8 +63,7 @@ def check_prompts(config: DictConfig) -> None:
     backbone = load_backbone(copy_to_local(config.actor_rollout_ref.model.path), config)
     # What a rollout asks of the template: there an error would count as the environment's.
     try:
-        message_end(backbone.builder)
-        default_system(backbone.builder, backbone.tokenizer)
+        _ = (backbone.message_end, backbone.default_system)
     except (jinja2.TemplateError, SystemNoteError, TypeError, ValueError) as error:
         raise BackboneError(
             f"the chat template cannot carry a rollout ({error}); "

@@ -179,6 +179,14 @@ def test_an_interrupted_training_ends_as_one_that_was_not(model: Path, tmp_path:
     assert "model.embed_tokens.weight" not in moved
 
 
+def test_a_training_killed_before_its_first_state_begins_anew(model: Path, tmp_path: Path) -> None:
+    killed = training(model, tmp_path / "killed")
+    (killed.folder / LOSSES).write_text('{"loss": 99}\n')
+    train(0, 1, free_port(), killed, StopAfter(2))  # type: ignore[arg-type]
+    assert len(losses(killed.folder)) == 2
+    assert 99 not in losses(killed.folder)
+
+
 def test_in_bfloat16_small_changes_add_up(model: Path, tmp_path: Path) -> None:
     """A weight of 1 in bfloat16 cannot change by 1e-3; the float32 one beside it can."""
     slow = replace(training(model, tmp_path / "slow"), dtype="bfloat16", learning_rate=1e-4)
