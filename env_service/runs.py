@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from env_service.errors import ServiceError
-from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, evolve
+from seal.coevolution.evolution import InterfaceConfig, evolve
+from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.profile import FailureProfile
 
 _CONFIG = TypeAdapter(InterfaceConfig)

@@ -33,7 +33,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from seal.coevolution.interface import Interface, InterfaceConfig, evolve
+from seal.coevolution.evolution import InterfaceConfig, evolve
+from seal.coevolution.interface import Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn, profile_of
 from seal.coevolution.utilities import UtilityConfig

@@ -27,6 +27,8 @@ from seal.train.round import RolloutRecord
 from seal.wire import CONVERSATION_COMPLETED, Message
 
 TRAIN = {"task_id": "toy_1", "mode": "train", "suite": "train"}
+CALL = {"global_steps": 4, "session_id": 0}
+"""What verl tells the agent loop besides the row."""
 EVAL = {"task_id": "toy_1", "mode": "eval", "suite": "benchmark"}
 TOOL = {
     "type": "function",
@@ -250,8 +252,9 @@ def configuration(backbone: Backbone, **limits: int) -> DictConfig:
             "seal": {
                 "run_id": "run",
                 "reward": {"mode": "t3rl", "cap": 0.0, "abstention_weight": 0.5},
+                "exposure": {"share": 1.0, "gone_at": None},
             },
-            "actor_rollout_ref": {"rollout": {"name": "vllm", **lengths, **limits}},
+            "actor_rollout_ref": {"rollout": {"name": "vllm", "n": 4, **lengths, **limits}},
         }
     )
 
@@ -289,7 +292,7 @@ def roll_out(
         transport = httpx.MockTransport(world)
         async with EnvironmentClient("http://service", "toy", transport=transport) as client:
             monkeypatch.setattr(agent_loop, "_client", lambda *_: client)
-            return await made.run({"temperature": 1.0}, extra_info=row, global_steps=4)
+            return await made.run({"temperature": 1.0}, extra_info=row, **CALL)
 
     output = asyncio.run(run())
     record = RolloutRecord.from_json(output.extra_fields["seal"])

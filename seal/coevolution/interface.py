@@ -1,106 +1,29 @@
-"""Failure profile to learning interface: Omega_{t+1} = Evolve(Omega_t, C_t) (paper section 3.3).
+"""The learning interface Omega_t: what the policy is shown in training (paper section 3.3).
 
-In: the profile of the last round. Out: what the policy is shown beside the original benchmark in
-training: marks in tool docs, a note in the system message, hints behind error texts. Evolved by the
-environment service when the trainer sends a profile; shown by its episodes of mode "train" only.
-Tools, outputs, tasks and the verifier never change, and no text holds anything of a reference.
-
-Which part is active follows the failures that are prevalent and unsolved:
-
-| component | part | active while one of these is prevalent and unsolved |
-|---|---|---|
-| phi_schema | schema_cues | argument_mismatch, invalid_tool_call |
-| phi_schema | affordance_cues | missing_tool_call |
-| phi_err | recovery_feedback | recovery_failure, argument_mismatch, invalid_tool_call |
-| phi_cap | guidelines | each failure label for itself, at most `max_guidelines` |
-
-That is (published configuration): share among failed turns >= `min_prevalence`, mean reward of the
-trajectories that carry the label < `max_mean_reward`, at least `min_observations` turns. So a part
-goes when its failure is mastered. Guidelines are chosen by prevalence * (1 - mean reward).
-
-With `hysteresis` h > 0, which is this project's and off in its recipes, less flickers from round to
-round: what is active has it easier. A part that is on stays on until its labels fall below relaxed
-thresholds,
-
-    prevalence >= min_prevalence * (1 - h)        turns >= min_observations * (1 - h)
-    mean reward < max_mean_reward + h * (1 - max_mean_reward)
-
-a guideline that is shown has its score times (1 + h) when guidelines are chosen, and of those
-chosen one overtakes another that was shown before it only by a score more than (1 + h) times as
-high. The sentences are in `texts`.
+In: which parts are on. Out: what is shown beside the original benchmark: marks in tool docs, a note
+in the system message, hints behind error texts. Episodes of mode "train" alone show it. Tools,
+outputs, tasks and the verifier never change, and no text holds anything of a reference. Which parts
+are on is decided in `evolution`; the sentences are in `texts`.
 """
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from seal.coevolution import texts
 from seal.coevolution.diagnosis import CallEvidence
 from seal.coevolution.labels import FAILURES, Label
-from seal.coevolution.profile import FailureProfile
 from seal.coevolution.schema import type_in_words
 from seal.formats import ParseFault
 from seal.wire import InterfaceReply, ToolDoc
 
-_SCHEMA_LABELS = (Label.ARGUMENT_MISMATCH, Label.INVALID_TOOL_CALL)
-_AFFORDANCE_LABELS = (Label.MISSING_TOOL_CALL,)
-_RECOVERY_LABELS = (
-    Label.RECOVERY_FAILURE,
-    Label.ARGUMENT_MISMATCH,
-    Label.INVALID_TOOL_CALL,
-)
-
 _MOST_REASONS = 3
 """Faults or violations that one hint names; of a longer list the first ones are the cause."""
 _LONGEST_REASON = 200
-_LARGE = 10**9
 _MOST_MARKED = 4096
 """Marked docs that are kept; BFCL has 128."""
-_ROUNDING = 1e-9
-"""A threshold counts as reached from this far below: statistics are floats."""
-
-
-@dataclass(frozen=True)
-class InterfaceConfig:
-    """Which components may act, and when. The defaults are the published rule.
-
-    Raises:
-        ValueError: A threshold is out of its range; the message says which.
-    """
-
-    schema_cues: bool = True
-    """Component phi_schema: marks in tool docs; governs the affordance cue as well."""
-    static_schema_cues: bool = False
-    """Marks in tool docs from the first round on, whatever the profile (the published file)."""
-    recovery_feedback: bool = True
-    """Component phi_err: hints after errors."""
-    guidelines: bool = True
-    """Component phi_cap: guidelines in the system message."""
-    min_prevalence: float = 0.10
-    """Least share of a label among failed turns, in [0, 1]."""
-    max_mean_reward: float = 0.6
-    """A label whose trajectories earn this much on average is mastered, in [0, 1]."""
-    min_observations: int = 8
-    """Least number of turns with the label, by mass."""
-    max_guidelines: int = 3
-    """Guidelines shown at once."""
-    hysteresis: float = 0.0
-    """How much easier it is to stay active than to become it, h in [0, 1); 0 is as published."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if not 0 <= self.min_prevalence <= 1:
-            raise ValueError(f"min_prevalence must be in [0, 1], got {self.min_prevalence}")
-        if not 0 <= self.max_mean_reward <= 1:
-            raise ValueError(f"max_mean_reward must be in [0, 1], got {self.max_mean_reward}")
-        if not 1 <= self.min_observations <= _LARGE:
-            raise ValueError(f"min_observations must be in [1, {_LARGE}]")
-        if not 0 <= self.max_guidelines <= _LARGE:
-            raise ValueError(f"max_guidelines must be in [0, {_LARGE}]")
-        if not 0 <= self.hysteresis < 1:
-            raise ValueError(f"hysteresis must be in [0, 1), got {self.hysteresis}")
 
 
 @dataclass(frozen=True)
@@ -243,56 +166,6 @@ INITIAL = Interface(0, False, False, False, ())
 """The original benchmark."""
 
 
-def evolve(interface: Interface, profile: FailureProfile, config: InterfaceConfig) -> Interface:
-    """The next interface; the same arguments give the same one.
-
-    A profile without a single turn says nothing: all parts stay as they are, but for static ones.
-
-    Args:
-        interface: Omega_t.
-        profile: C_t.
-        config: Which components may act, and when.
-    """
-    static = config.static_schema_cues
-    if not profile.by_label:
-        cued = interface.schema_cues or static
-        return replace(interface, version=profile.version, schema_cues=cued)
-
-    def presses(labels: Sequence[Label], active: bool) -> bool:
-        return any(_presses(label, active, profile, config) for label in labels)
-
-    return Interface(
-        version=profile.version,
-        schema_cues=static
-        or (config.schema_cues and presses(_SCHEMA_LABELS, interface.schema_cues)),
-        affordance_cues=config.schema_cues
-        and presses(_AFFORDANCE_LABELS, interface.affordance_cues),
-        recovery_feedback=config.recovery_feedback
-        and presses(_RECOVERY_LABELS, interface.recovery_feedback),
-        guidelines=_chosen(interface.guidelines, profile, config) if config.guidelines else (),
-    )
-
-
-def largest(config: InterfaceConfig, length: Callable[[str], int]) -> Interface:
-    """The interface that takes the most room: every part a recipe may show, the longest guidelines.
-
-    Args:
-        config: Which components may act.
-        length: Of a text, e.g. in tokens.
-
-    >>> largest(InterfaceConfig(max_guidelines=1, schema_cues=False), len).active()
-    ('recovery_feedback', 'guideline:argument_mismatch')
-    """
-    by_length = sorted(FAILURES, key=lambda label: -length(texts.GUIDELINES[label]))
-    return Interface(
-        version=1,
-        schema_cues=config.schema_cues or config.static_schema_cues,
-        affordance_cues=config.schema_cues,
-        recovery_feedback=config.recovery_feedback,
-        guidelines=tuple(by_length[: config.max_guidelines]) if config.guidelines else (),
-    )
-
-
 def difference(before: Interface, after: Interface) -> str:
     """What one version shows and another does not, a line a part; "no change" if there is nothing.
 
@@ -313,50 +186,6 @@ def difference(before: Interface, after: Interface) -> str:
     if stayed != [label for label in before.guidelines if label in after.guidelines]:
         lines.append("~ order of guidelines: " + ", ".join(label.value for label in stayed))
     return "\n".join(lines) or "no change"
-
-
-def _presses(label: Label, active: bool, profile: FailureProfile, config: InterfaceConfig) -> bool:
-    """The failure is prevalent and unsolved; by relaxed thresholds if its part is active."""
-    seen = profile.by_label.get(label)
-    if seen is None:
-        return False
-    slack = config.hysteresis if active else 0.0
-    mastered = config.max_mean_reward + slack * (1 - config.max_mean_reward)
-    return (
-        seen.turns >= config.min_observations * (1 - slack) - _ROUNDING
-        and profile.prevalence(label) >= config.min_prevalence * (1 - slack) - _ROUNDING
-        and seen.mean_reward < mastered - _ROUNDING
-    )
-
-
-def _chosen(
-    shown: Sequence[Label], profile: FailureProfile, config: InterfaceConfig
-) -> tuple[Label, ...]:
-    """Failures to show a guideline for, the most pressing first.
-
-    Args:
-        shown: Those that one is shown for now.
-        profile: C_t.
-        config: Thresholds, and how many at most.
-    """
-    scores = {
-        label: profile.prevalence(label) * (1 - profile.by_label[label].mean_reward)
-        for label in FAILURES
-        if _presses(label, label in shown, profile, config)
-    }
-    ahead = 1 + config.hysteresis
-    weighted = {label: scores[label] * (ahead if label in shown else 1) for label in scores}
-    # Sorting is stable: of equals, what is shown comes first, then the label of higher priority.
-    ranked = sorted(scores, key=lambda label: (-weighted[label], label not in shown))
-    chosen = ranked[: config.max_guidelines]
-    kept = [label for label in shown if label in chosen]
-    placed: list[Label] = []
-    for label in (*kept, *(label for label in chosen if label not in kept)):
-        place = len(placed)
-        while place > 0 and scores[label] > scores[placed[place - 1]] * ahead:
-            place -= 1
-        placed.insert(place, label)
-    return tuple(placed)
 
 
 def _lines(interface: Interface) -> list[str]:

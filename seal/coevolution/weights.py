@@ -10,10 +10,13 @@ advantage changes its sign: labels say which trajectories teach most, never whic
 That is the paper's weight and the default. `WeightConfig` holds the variants: a weight for each
 turn's tokens instead of one a trajectory, weights for one sign of the advantage only, weights whose
 mean over a GRPO group or a batch is 1, and turns that only follow from an earlier failure counting
-less. The utilities rho are an argument, since `utilities` may change them from round to round.
+less. Two assignments are controls: "shuffled" gives each trajectory the weight of another one of
+the batch, so the weights are the same and say nothing; "mean" gives all of them the batch's mean
+weight. The utilities rho are an argument, since `utilities` may change them from round to round.
 """
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -25,6 +28,7 @@ from seal.coevolution.profile import LabeledTurn
 Scope: TypeAlias = Literal["trajectory", "turn"]
 AppliesTo: TypeAlias = Literal["all", "positive", "negative"]
 Normalize: TypeAlias = Literal["none", "group", "batch"]
+Assignment: TypeAlias = Literal["own", "shuffled", "mean"]
 
 UTILITIES: Mapping[Label, float] = {
     # The paper's labels without a published value (the project's values; section 3.4 says that
@@ -67,6 +71,8 @@ class WeightConfig:
     """Over what the mean weight is made 1: nothing (paper), each GRPO group, or the batch."""
     cascade_share: float = 1.0
     """How much a turn counts that failed only after an earlier one, in [0, 1] (paper: 1)."""
+    assignment: Assignment = "own"
+    """Whose weight a trajectory gets: its own (paper), another's, or the batch's mean."""
 
     def __post_init__(self) -> None:
         """Check what was configured."""
@@ -80,10 +86,15 @@ class WeightConfig:
             ("scope", self.scope, Scope),
             ("applies_to", self.applies_to, AppliesTo),
             ("normalize", self.normalize, Normalize),
+            ("assignment", self.assignment, Assignment),
         ):
             if value not in get_args(kind):
                 known = ", ".join(get_args(kind))
                 raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        if self.assignment != "own" and self.scope == "turn":
+            raise ValueError(
+                f"assignment {self.assignment} is for whole trajectories: set scope to trajectory"
+            )
         for label in Label:
             if label in EXCLUDED:
                 if label in self.utilities:
@@ -171,6 +182,7 @@ def batch_weights(
     groups: Sequence[str],
     utilities: Mapping[Label, float],
     config: WeightConfig,
+    seed: str = "",
 ) -> list[tuple[float, ...]]:
     """One weight a turn for each trajectory of a batch, in order.
 
@@ -185,6 +197,7 @@ def batch_weights(
         groups: The GRPO group of each, e.g. the id of its prompt.
         utilities: rho(z) > 0, now.
         config: Bounds and variants.
+        seed: Of assignment "shuffled", another one for each batch.
 
     Raises:
         ValueError: There is not one group for each trajectory.
@@ -201,13 +214,18 @@ def batch_weights(
         raise ValueError(
             f"expected a group for each of {len(trajectories)} trajectories, got {len(groups)}"
         )
-    weights: list[tuple[float, ...]] = []
-    for turns in trajectories:
-        if config.scope == "turn":
-            weights.append(turn_weights(turns, utilities, config) or (1.0,))
-        else:
-            weight = trajectory_weight(turns, utilities, config)
-            weights.append((weight,) * max(1, len(turns)))
+    if config.scope == "turn":
+        weights = [turn_weights(turns, utilities, config) or (1.0,) for turns in trajectories]
+    else:
+        whole = [trajectory_weight(turns, utilities, config) for turns in trajectories]
+        if config.assignment == "shuffled":
+            random.Random(seed).shuffle(whole)
+        elif config.assignment == "mean" and whole:
+            whole = [fmean(whole)] * len(whole)
+        weights = [
+            (weight,) * max(1, len(turns))
+            for weight, turns in zip(whole, trajectories, strict=True)
+        ]
     if config.normalize == "none":
         return weights
     pools = groups if config.normalize == "group" else ["batch"] * len(groups)

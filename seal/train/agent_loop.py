@@ -19,6 +19,7 @@ from verl.utils.profiler import simple_timer
 from seal.access_token import read_token
 from seal.addresses import url_list
 from seal.client import EnvironmentClient, EnvironmentFault
+from seal.coevolution.exposure import Exposure
 from seal.coevolution.shaping import RewardShaping, shaped_reward
 from seal.episode import Episode, Task, run_episode
 from seal.train.message_end import message_end, unwritten_end
@@ -27,6 +28,9 @@ from seal.train.round import RolloutRecord
 from seal.train.stop_tokens import stop_token_ids
 from seal.train.system_note import behind_default, default_system
 from seal.wire import Message, ToolDoc
+
+TRAINING_SUITE = "train"
+"""The suite that rows of a training file carry."""
 
 
 @functools.cache
@@ -92,14 +96,7 @@ class SealAgentLoop(AgentLoopBase):
         """
         settings = self.config.env_service
         row = kwargs["extra_info"]
-        task = Task(
-            task_id=row["task_id"],
-            mode=row["mode"],
-            run_id=self.config.seal.run_id,
-            # Step t is shown what was evolved after step t - 1.
-            interface_version=kwargs["global_steps"] - 1 if row["mode"] == "train" else None,
-            tool_format=settings.tool_format,
-        )
+        task = self._task(row, kwargs["global_steps"], kwargs["session_id"])
         params = dict(sampling_params)
         params["stop_token_ids"] = stop_token_ids(self.tokenizer, settings.stop_tokens)
         if row.get("temperature") is not None:
@@ -122,6 +119,23 @@ class SealAgentLoop(AgentLoopBase):
                 continue
             return self._output(row, episode, stream, metrics)
         raise ValueError(f"env_service.attempts must be at least 1, got {settings.attempts}")
+
+    def _task(self, row: dict[str, Any], step: int, session: int) -> Task:
+        """What is asked of the service for the given rollout of a group."""
+        mode, version = row["mode"], None
+        if row["suite"] == TRAINING_SUITE:
+            exposure = Exposure(**self.config.seal.exposure)
+            # Who is not shown the interface sees what an evaluation sees.
+            mode = "train" if session < exposure.shown(step, self.rollout_config.n) else "eval"
+        if mode == "train" and step > 0:
+            version = step - 1  # step t is shown what was evolved after step t - 1
+        return Task(
+            task_id=row["task_id"],
+            mode=mode,
+            run_id=self.config.seal.run_id,
+            interface_version=version,
+            tool_format=self.config.env_service.tool_format,
+        )
 
     async def _generate(
         self,

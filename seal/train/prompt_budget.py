@@ -21,7 +21,8 @@ from verl.utils.fs import copy_to_local
 from seal.access_token import read_token
 from seal.addresses import url_list
 from seal.client import EnvironmentClient
-from seal.coevolution.interface import Interface, InterfaceConfig, largest
+from seal.coevolution.evolution import InterfaceConfig, largest
+from seal.coevolution.interface import Interface
 from seal.train.backbone import Backbone, BackboneError, load_backbone
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 from seal.train.system_note import SystemNoteError

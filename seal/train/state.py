@@ -130,6 +130,7 @@ def loop_config(settings: DictConfig) -> LoopConfig:
             applies_to=weights.applies_to,
             normalize=weights.normalize,
             cascade_share=settings.cascade_share,
+            assignment=weights.assignment,
         ),
         utilities=UtilityConfig(**weights.dynamic),
         window_rounds=settings.profile.window_rounds,

@@ -9,6 +9,7 @@ loop carries from round to round is a `LoopState`, saved with every checkpoint.
 import asyncio
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
@@ -25,7 +26,9 @@ from seal.access_token import read_token
 from seal.addresses import url_list
 from seal.checkpoint_folder import begin_save, checkpoint, is_whole
 from seal.client import EnvironmentClient
-from seal.coevolution.interface import Interface, InterfaceConfig, difference
+from seal.coevolution.evolution import InterfaceConfig
+from seal.coevolution.exposure import Exposure
+from seal.coevolution.interface import Interface, difference
 from seal.coevolution.weights import applies, batch_weights
 from seal.loop_log import LoopLog
 from seal.train import checkpoints, gate, suites
@@ -77,6 +80,7 @@ class SealTrainer(PPOTrainerSync):
         settings = config.seal
         self._loop = loop_config(settings)
         self._interface_config = InterfaceConfig(**settings.interface)
+        Exposure(**settings.exposure)  # refused here and not in every rollout
         self._state = LoopState(utilities=self._loop.weights.utilities)
         self._interface = self._state.shown  # Omega of the rollouts that come next
         self._round_record: dict[str, Any] = {}
@@ -103,7 +107,7 @@ class SealTrainer(PPOTrainerSync):
         data = tq.kv_batch_get(
             keys=keys,
             partition_id=batch.partition_id,
-            select_fields=["advantages", "extra_fields"],
+            select_fields=["advantages", "response_mask", "extra_fields"],
         )
         # pop, as verl does: indexing unwraps non-tensor stacks in tensordict 0.10
         extra_fields = data.pop("extra_fields").tolist()
@@ -114,6 +118,7 @@ class SealTrainer(PPOTrainerSync):
             groups,
             self._state.utilities,
             self._loop.weights,
+            seed=f"{self.config.seed} {self.global_steps}",
         )
         before = data["advantages"].unbind()
         after = [
@@ -132,7 +137,7 @@ class SealTrainer(PPOTrainerSync):
             groups=groups,
             records=records,
             weights=weights,
-            advantages=[(_mean_abs(b), _mean_abs(a)) for b, a in zip(before, after, strict=True)],
+            advantages=_advantage_metrics(before, after, data["response_mask"].unbind()),
         )
         return batch
 
@@ -155,7 +160,7 @@ class SealTrainer(PPOTrainerSync):
         groups: list[str],
         records: list[RolloutRecord],
         weights: list[tuple[float, ...]],
-        advantages: list[tuple[float, float]],
+        advantages: dict[str, float],
     ) -> None:
         """Aggregate the round into C_t and prepare its log line."""
         rewards: dict[str, list[float]] = {}
@@ -163,8 +168,7 @@ class SealTrainer(PPOTrainerSync):
             rewards.setdefault(group, []).append(record.training_reward)
         scalars = round_metrics(records, weights, self._state.utilities, self._loop.weights)
         scalars["seal/mixed_group_share"] = mixed_group_share(rewards)
-        scalars["seal/advantage/mean_abs_before"] = fmean(pair[0] for pair in advantages)
-        scalars["seal/advantage/mean_abs_after"] = fmean(pair[1] for pair in advantages)
+        scalars |= advantages
         for label, utility in self._state.utilities.items():
             scalars[f"seal/utility/{label.value}"] = utility
         scalars["seal/interface/version"] = self._interface.version
@@ -411,5 +415,24 @@ class SealTrainer(PPOTrainerSync):
         self._loop_log.phase("update", self.global_steps)
 
 
-def _mean_abs(values: torch.Tensor) -> float:
-    return float(values.abs().mean())
+def _advantage_metrics(
+    before: Sequence[torch.Tensor], after: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]
+) -> dict[str, float]:
+    """What the weights did to a batch's advantages, in size and in sum.
+
+    Over a group's rollouts GRPO's advantages add up to 0. Over their tokens, and with weights, they
+    do not: `token_mean` is what a token of the policy is pushed up (or, below 0, down) on average.
+
+    Args:
+        before: Advantages (response tokens,) of each trajectory, 0 where the policy wrote nothing.
+        after: The same, weighted.
+        masks: Where the policy wrote.
+    """
+    written = max(1.0, sum(float(mask.sum()) for mask in masks))
+    metrics = {}
+    for name, advantages in (("before", before), ("after", after)):
+        sizes = fmean(float(one.abs().mean()) for one in advantages)
+        metrics[f"seal/advantage/mean_abs_{name}"] = sizes
+        total = sum(float(one.sum()) for one in advantages)
+        metrics[f"seal/advantage/token_mean_{name}"] = total / written
+    return metrics

@@ -16,7 +16,8 @@ import pandas as pd
 import psutil
 import pytest
 
-from seal.coevolution.interface import INITIAL, InterfaceConfig, evolve
+from seal.coevolution.evolution import InterfaceConfig, evolve
+from seal.coevolution.interface import INITIAL
 from seal.coevolution.weights import batch_weights
 from seal.launch.recipe import load_recipe
 from seal.train.round import RolloutRecord

@@ -24,7 +24,8 @@ from env_service.environments.base import EpisodeOptions
 from env_service.environments.bfcl.episode import BfclEpisode
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls
 from env_service.replies import CreateData, StepData, create_data, step_data
-from seal.coevolution.interface import Interface, InterfaceConfig
+from seal.coevolution.evolution import InterfaceConfig
+from seal.coevolution.interface import Interface
 from seal.coevolution.labels import FAILURES
 from seal.formats import ToolCall, render_calls
 from seal.wire import TurnDiagnosis

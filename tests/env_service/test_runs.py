@@ -7,7 +7,8 @@ import pytest
 from serving import Service, serve
 
 from env_service.environments import ENVIRONMENTS
-from seal.coevolution.interface import INITIAL, InterfaceConfig, evolve
+from seal.coevolution.evolution import InterfaceConfig, evolve
+from seal.coevolution.interface import INITIAL
 from seal.coevolution.labels import Label
 from seal.coevolution.profile import EMPTY, LabeledTrajectory, LabeledTurn, profile_of
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from seal.client import EnvironmentClient
-from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, largest
+from seal.coevolution.evolution import InterfaceConfig, largest
+from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile, LabelStatistic
 from seal.launch.recipe import EXP, load_recipe

@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from seal.client import EnvironmentClient
 from seal.coevolution import texts
-from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, largest
+from seal.coevolution.evolution import InterfaceConfig, largest
+from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES
 from seal.formats import ToolCall, parse
 from seal.launch.recipe import EXP, load_recipe

@@ -3,11 +3,12 @@
 What its tokens are is held by test_rollout_tokens.py.
 """
 
+import asyncio
 from collections import Counter
 from typing import Any
 
 import pytest
-from rollouts import EVAL, TRAIN, Rollout, World, backbone
+from rollouts import EVAL, TRAIN, Rollout, World, agent, backbone, configuration
 from rollouts import roll_out as play
 
 from seal.client import EnvironmentFault
@@ -98,6 +99,25 @@ def test_training_asks_for_the_interface_of_the_last_step_and_validation_for_non
         assert {params["temperature"] for params in rollout.policy.sampling_params} == {temperature}
         ends = rollout.backbone.encode("<|im_end|><|endoftext|>")
         assert all(one["stop_token_ids"] == ends for one in rollout.policy.sampling_params)
+
+
+def test_a_share_of_a_groups_rollouts_is_shown_the_interface() -> None:
+    model = backbone("smollm2")
+    config = configuration(model)
+    config.seal.exposure.share = 0.5
+
+    async def asked(row: dict[str, Any], step: int) -> list[tuple[str, int | None]]:
+        made = agent(model, config, None)
+        tasks = [made._task(row, step, session) for session in range(4)]
+        return [(task.mode, task.interface_version) for task in tasks]
+
+    half = [("train", 6), ("train", 6), ("eval", None), ("eval", None)]
+    assert asyncio.run(asked(TRAIN, 7)) == half
+    # A suite of a validation that shows the interface shows it to all, the newest before step 1.
+    shown = {**EVAL, "mode": "train"}
+    assert asyncio.run(asked(shown, 7)) == [("train", 6)] * 4
+    assert asyncio.run(asked(shown, 0)) == [("train", None)] * 4
+    assert asyncio.run(asked(EVAL, 7)) == [("eval", None)] * 4
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def play(monkeypatch: pytest.MonkeyPatch, world: World, number: int) -> list[Rep
             loops = [agent(model, config, client) for _ in rows]
             await asyncio.gather(
                 *(
-                    one.run({"temperature": 1.0}, extra_info=row, global_steps=1)
+                    one.run({"temperature": 1.0}, extra_info=row, global_steps=1, session_id=0)
                     for one, row in zip(loops, rows, strict=True)
                 )
             )

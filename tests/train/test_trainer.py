@@ -18,7 +18,8 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from seal.client import EnvironmentClient
-from seal.coevolution.interface import INITIAL, InterfaceConfig
+from seal.coevolution.evolution import InterfaceConfig
+from seal.coevolution.interface import INITIAL
 from seal.coevolution.labels import Label
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
@@ -70,6 +71,7 @@ def extra_fields(reward: float, label: Label) -> dict[str, Any]:
 def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     made = SealTrainer.__new__(SealTrainer)
     made.global_steps = 7
+    made.config = OmegaConf.create({"seed": 1})
     made._loop = LoopConfig(weights or WeightConfig(), UtilityConfig(), window_rounds=2)
     made._state = LoopState()
     made._interface = INITIAL
@@ -85,6 +87,7 @@ class Queue:
         self.rows = {
             row.key: {
                 "advantages": torch.tensor(row.advantages),
+                "response_mask": torch.ones(len(row.advantages)),
                 "extra_fields": extra_fields(row.reward, row.label),
             }
             for row in rows
@@ -157,6 +160,9 @@ def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
     assert metrics["seal/weight/mean"] == 1.25
     assert metrics["seal/pass_rate"] == pytest.approx(1 / 3)
     assert metrics["seal/mixed_group_share"] == 0.5
+    # Six tokens: 1.0 - 1.5 + 0.25 before, 1.0 - 1.875 + 0.375 after.
+    assert metrics["seal/advantage/token_mean_before"] == pytest.approx(-0.25 / 6)
+    assert metrics["seal/advantage/token_mean_after"] == pytest.approx(-0.5 / 6)
     assert made._state.step == 7
     turns = {label: seen.turns for label, seen in made._state.profile.by_label.items()}
     assert turns == {Label.PASS: 4, Label.MISSING_TOOL_CALL: 1, Label.INVALID_TOOL_CALL: 1}
@@ -178,6 +184,32 @@ def test_normalised_weights_do_not_count_padding(
     metrics: dict[str, Any] = {}
     assert advantages_after(made, monkeypatch, metrics, multiple_of=8) == alone
     assert metrics["seal/weight/mean"] == pytest.approx(1.0)
+
+
+def test_the_control_mean_gives_all_the_same_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(tmp_path, WeightConfig(assignment="mean"))
+    assert advantages_after(made, monkeypatch, multiple_of=4) == {
+        "a_0_0": [0.625, 0.625],
+        "a_1_0": [-0.625, -0.625, -0.625],
+        "b_0_0": [0.3125],
+    }
+
+
+def test_the_control_shuffled_keeps_the_weights_and_moves_them_from_step_to_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for step in (1, 1, 2, 3, 4):
+        made = trainer(tmp_path / str(len(seen)), WeightConfig(assignment="shuffled"))
+        made.global_steps = step
+        advantages_after(made, monkeypatch)
+        lines = list(LineReader(tmp_path / str(len(seen)) / ROLLOUTS).new())
+        seen.append({line["uid"]: line["weights"][0] for line in lines})
+    assert all(sorted(one.values()) == [1.0, 1.25, 1.5] for one in seen)
+    assert seen[0] == seen[1]
+    assert len({tuple(sorted(one.items())) for one in seen}) > 1
 
 
 def test_in_scope_turn_each_turns_tokens_have_their_own_weight(
@@ -227,6 +259,7 @@ def settings(**weights: Any) -> Any:
                 "scope": "turn",
                 "applies_to": "all",
                 "normalize": "none",
+                "assignment": "own",
                 "dynamic": {"dynamic": True, "beta": 0.5, "alpha": 1.0, "n_conf": 8},
                 **weights,
             },
@@ -249,7 +282,7 @@ def resumable(folder: Path, step: int, **resume: Any) -> SealTrainer:
     made = trainer(folder / "loop")
     made.global_steps = step
     keys = {"default_local_dir": str(folder), "resume_mode": "auto", "resume_from_path": None}
-    made.config = OmegaConf.create({"trainer": {**keys, **resume}})
+    made.config = OmegaConf.create({"seed": 1, "trainer": {**keys, **resume}})
     return made
 
 

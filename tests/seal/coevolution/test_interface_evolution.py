@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seal.coevolution.interface import INITIAL, Interface, InterfaceConfig, evolve
+from seal.coevolution.evolution import InterfaceConfig, evolve
+from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import (
     EMPTY,
@@ -42,6 +43,55 @@ def shares(**turns: float) -> FailureProfile:
     assert sum(turns.values()) == 100
     table = {Label(name): LabelStatistic(count, count, 0.0, 0) for name, count in turns.items()}
     return FailureProfile(8, table, {}, {})
+
+
+# ---- controls ----------------------------------------------------------------------------
+
+
+def test_with_choice_all_every_part_is_on_before_the_first_failure() -> None:
+    everything = InterfaceConfig(choice="all", max_guidelines=2)
+    shown = evolve(INITIAL, EMPTY, everything)
+    assert shown.active()[:3] == ("schema_cues", "affordance_cues", "recovery_feedback")
+    assert shown.guidelines == FAILURES[:2]
+    assert after(turns_of(Label.PASS, 20), config=everything).active() == shown.active()
+
+
+@UNTIMED
+@given(
+    failed=st.lists(st.sampled_from(FAILURES), max_size=5, unique=True),
+    version=st.integers(1, 1000),
+    most=st.integers(0, 4),
+    switches=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_with_choice_random_as_many_parts_are_on_as_the_failures_would_have(
+    failed: list[Label], version: int, most: int, switches: tuple[bool, bool, bool]
+) -> None:
+    trajectories = [one for label in failed for one in turns_of(label, 20)]
+    profile = profile_of(version, trajectories)
+    names = ("schema_cues", "recovery_feedback", "guidelines")
+    config = InterfaceConfig(
+        **dict(zip(names, switches, strict=True)), max_guidelines=most, choice="random", seed=3
+    )
+    drawn = evolve(INITIAL, profile, config)
+    by_failures = evolve(INITIAL, profile, replace(config, choice="failures"))
+    assert len(drawn.active()) == len(by_failures.active())
+    assert len(drawn.guidelines) <= most
+    cues, recovery, guidelines = switches
+    assert cues or not (drawn.schema_cues or drawn.affordance_cues)
+    assert recovery or not drawn.recovery_feedback
+    assert guidelines or not drawn.guidelines
+    assert evolve(drawn, profile, config) == drawn
+
+
+def test_draws_differ_by_round_and_seed() -> None:
+    failures = turns_of(Label.ARGUMENT_MISMATCH, 20)
+
+    def drawn(version: int, seed: int) -> Interface:
+        config = InterfaceConfig(choice="random", seed=seed)
+        return replace(evolve(INITIAL, profile_of(version, failures), config), version=0)
+
+    assert len({drawn(version, seed=1) for version in range(1, 20)}) > 5
+    assert len({drawn(1, seed) for seed in range(20)}) > 5
 
 
 # ---- evolution ---------------------------------------------------------------------------
@@ -279,6 +329,8 @@ def test_the_same_profile_again_changes_nothing(before: Interface, profile: Fail
         {"min_observations": 0},
         {"max_guidelines": -1},
         {"hysteresis": -0.1},
+        {"choice": "everything"},
+        {"choice": "random", "hysteresis": 0.2},
         {"hysteresis": 1.0},
         {"hysteresis": float("nan")},
     ],

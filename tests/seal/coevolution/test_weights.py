@@ -172,6 +172,37 @@ def test_what_is_normalised_is_not_clipped_again() -> None:
 
 
 @UNTIMED
+@given(batches, st.text(max_size=3))
+def test_shuffled_labels_give_the_same_weights_to_others(
+    batch: list[tuple[list[LabeledTurn], str]], seed: str
+) -> None:
+    labeled, groups = [pair[0] for pair in batch], [pair[1] for pair in batch]
+    config = WeightConfig(assignment="shuffled")
+    weights = batch_weights(labeled, groups, UTILITIES, config, seed)
+    assert weights == batch_weights(labeled, groups, UTILITIES, config, seed)
+    own = batch_weights(labeled, groups, UTILITIES, CONFIG)
+    assert sorted(one[0] for one in weights) == sorted(one[0] for one in own)
+    assert [len(one) for one in weights] == [len(one) for one in own]
+
+
+def test_shuffled_labels_move_by_the_seed() -> None:
+    labeled = [turns(Label.INVALID_TOOL_CALL), *[turns(Label.PASS)] * 5]
+    config = WeightConfig(assignment="shuffled")
+    places = {
+        batch_weights(labeled, ["g"] * 6, UTILITIES, config, str(step)).index((2.0,))
+        for step in range(40)
+    }
+    assert places == set(range(6))
+
+
+def test_with_assignment_mean_all_have_the_batchs_mean() -> None:
+    labeled = [turns(Label.INVALID_TOOL_CALL), turns(Label.PASS, Label.PASS)]
+    weights = batch_weights(labeled, ["a", "b"], UTILITIES, WeightConfig(assignment="mean"))
+    assert weights == [(1.5,), (1.5, 1.5)]
+    assert batch_weights([], [], UTILITIES, WeightConfig(assignment="mean")) == []
+
+
+@UNTIMED
 @given(batches, configs)
 def test_batch_weights_are_positive_and_finite_and_their_mean_is_as_configured(
     batch: list[tuple[list[LabeledTurn], str]], config: WeightConfig
@@ -233,6 +264,7 @@ def test_every_label_that_counts_has_a_utility() -> None:
 def test_the_defaults_are_the_papers() -> None:
     assert (CONFIG.w_min, CONFIG.w_max, CONFIG.cascade_share) == (0.5, 2.0, 1.0)
     assert (CONFIG.scope, CONFIG.applies_to, CONFIG.normalize) == ("trajectory", "all", "none")
+    assert CONFIG.assignment == "own"
 
 
 @pytest.mark.parametrize(
@@ -247,6 +279,8 @@ def test_the_defaults_are_the_papers() -> None:
         ({"scope": "token"}, "scope must be one of trajectory, turn, got 'token'"),
         ({"applies_to": "none"}, "applies_to must be one of all, positive, negative"),
         ({"normalize": "round"}, "normalize must be one of none, group, batch"),
+        ({"assignment": "other"}, "assignment must be one of own, shuffled, mean"),
+        ({"assignment": "shuffled", "scope": "turn"}, "set scope to trajectory"),
         ({"utilities": {**UTILITIES, Label.PASS: 0.0}}, "utility of pass .* got 0.0"),
         ({"utilities": {**UTILITIES, Label.PASS: math.inf}}, "utility of pass"),
         ({"utilities": {**UTILITIES, Label.CHECKER_ERROR: 1.0}}, "checker_error carries no weight"),

@@ -78,6 +78,10 @@ PAPER: dict[str, Any] = {
     "seal.weights.scope": "trajectory",
     "seal.weights.applies_to": "all",
     "seal.weights.normalize": "none",
+    "seal.weights.assignment": "own",
+    "seal.interface.choice": "failures",
+    "seal.exposure.share": 1.0,
+    "seal.exposure.gone_at": None,
     "seal.weights.dynamic.dynamic": False,
     "seal.reward.mode": "binary",
 }
@@ -93,6 +97,8 @@ ON_PURPOSE: dict[str, Any] = {
 }
 
 OURS = {
+    # Of draws, which the paper's method does not have.
+    "seal.interface.seed",
     # The paper has these labels, but neither it nor its configuration file has their utilities.
     "seal.weights.utilities.invalid_tool_call",
     "seal.weights.utilities.argument_mismatch",
@@ -141,7 +147,7 @@ def test_the_recipe_says_in_its_head_what_is_other_than_in_the_paper() -> None:
 
 def test_every_key_of_the_method_is_compared() -> None:
     method = load_recipe(EXP / "SEAL.yaml", []).seal
-    sections = ("cascade_share", "weights", "interface", "profile", "reward")
+    sections = ("cascade_share", "weights", "interface", "exposure", "profile", "reward")
     ours = {leaf for name in sections for leaf in leaves(method[name], f"seal.{name}")}
     assert ours - {*PAPER, *PUBLISHED_FILE} == OURS
 

@@ -5,10 +5,12 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from seal.addresses import url_list
-from seal.coevolution.interface import InterfaceConfig
+from seal.coevolution.evolution import InterfaceConfig
+from seal.coevolution.exposure import Exposure
 from seal.coevolution.shaping import RewardShaping
 from seal.coevolution.utilities import UtilityConfig
 from seal.launch.recipe import RecipeError, load_recipe
+from seal.train.state import loop_config
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
 RECIPES = sorted(EXP.glob("*.yaml"))
@@ -111,6 +113,39 @@ ABLATIONS = {
         ".actor_rollout_ref.rollout.gpu_memory_utilization": 0.4,
     },
 }
+
+
+METHODS = {
+    "shuffled_labels": {".seal.weights.assignment": "shuffled"},
+    "constant_weight": {".seal.weights.assignment": "mean"},
+    "fixed_interface": {".seal.interface.choice": "all"},
+    "random_interface": {".seal.interface.choice": "random"},
+    "turn_weights": {".seal.weights.scope": "turn"},
+    "normalized_weights": {".seal.weights.normalize": "group"},
+    "positive_weights": {".seal.weights.applies_to": "positive"},
+    "negative_weights": {".seal.weights.applies_to": "negative"},
+    "shared_interface": {".seal.exposure.share": 0.5},
+    "fading_interface": {".seal.exposure.gone_at": 12},
+}
+
+
+def test_every_method_is_a_recipe_or_is_tested_here() -> None:
+    ablations = {name.removeprefix("ablation_") for name in ABLATIONS} - {"published"}
+    there = {path.stem for path in (EXP / "method").glob("*.yaml")}
+    assert there == ablations | METHODS.keys()
+
+
+@pytest.mark.parametrize("recipe", ["SEAL", "quickstart", "smollm2"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_changes_one_line_of_any_recipe(name: str, recipe: str) -> None:
+    path = EXP / f"{recipe}.yaml"
+    before = flat(load_recipe(path, []))
+    after = flat(load_recipe(path, [f"+method={name}"]))
+    assert {key: after[key] for key in before if after[key] != before[key]} == METHODS[name]
+    settings = load_recipe(path, [f"+method={name}"]).seal
+    loop_config(settings)
+    InterfaceConfig(**settings.interface)
+    Exposure(**settings.exposure)
 
 
 @pytest.fixture(scope="module", params=[[], ["+machine=quickstart"]], ids=["gpu", "cpu_twin"])

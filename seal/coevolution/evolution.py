@@ -1,0 +1,230 @@
+"""Failure profile to learning interface: Omega_{t+1} = Evolve(Omega_t, C_t) (paper section 3.3).
+
+In: the interface and the profile of the last round. Out: the next interface. Evolved by the
+environment service when the trainer sends a profile.
+
+Which part is active follows the failures that are prevalent and unsolved:
+
+| component | part | active while one of these is prevalent and unsolved |
+|---|---|---|
+| phi_schema | schema_cues | argument_mismatch, invalid_tool_call |
+| phi_schema | affordance_cues | missing_tool_call |
+| phi_err | recovery_feedback | recovery_failure, argument_mismatch, invalid_tool_call |
+| phi_cap | guidelines | each failure label for itself, at most `max_guidelines` |
+
+That is (published configuration): share among failed turns >= `min_prevalence`, mean reward of the
+trajectories that carry the label < `max_mean_reward`, at least `min_observations` turns. So a part
+goes when its failure is mastered. Guidelines are chosen by prevalence * (1 - mean reward).
+
+With `hysteresis` h > 0, which is this project's and off in its recipes, less flickers from round to
+round: what is active has it easier. A part that is on stays on until its labels fall below relaxed
+thresholds,
+
+    prevalence >= min_prevalence * (1 - h)        turns >= min_observations * (1 - h)
+    mean reward < max_mean_reward + h * (1 - max_mean_reward)
+
+a guideline that is shown has its score times (1 + h) when guidelines are chosen, and of those
+chosen one overtakes another that was shown before it only by a score more than (1 + h) times as
+high.
+
+Two choices of parts are controls, this project's, which tell what the diagnosis adds: "all" has
+every part on from the first round on, "random" draws in each round as many parts as the failures
+would have on.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
+
+from seal.coevolution import texts
+from seal.coevolution.interface import Interface
+from seal.coevolution.labels import FAILURES, Label
+from seal.coevolution.profile import FailureProfile
+
+Choice: TypeAlias = Literal["failures", "all", "random"]
+
+_SCHEMA_LABELS = (Label.ARGUMENT_MISMATCH, Label.INVALID_TOOL_CALL)
+_AFFORDANCE_LABELS = (Label.MISSING_TOOL_CALL,)
+_RECOVERY_LABELS = (
+    Label.RECOVERY_FAILURE,
+    Label.ARGUMENT_MISMATCH,
+    Label.INVALID_TOOL_CALL,
+)
+_LARGE = 10**9
+_ROUNDING = 1e-9
+"""A threshold counts as reached from this far below: statistics are floats."""
+
+
+@dataclass(frozen=True)
+class InterfaceConfig:
+    """Which components may act, and when. The defaults are the published rule.
+
+    Raises:
+        ValueError: A threshold is out of its range; the message says which.
+    """
+
+    schema_cues: bool = True
+    """Component phi_schema: marks in tool docs; governs the affordance cue as well."""
+    static_schema_cues: bool = False
+    """Marks in tool docs from the first round on, whatever the profile (the published file)."""
+    recovery_feedback: bool = True
+    """Component phi_err: hints after errors."""
+    guidelines: bool = True
+    """Component phi_cap: guidelines in the system message."""
+    min_prevalence: float = 0.10
+    """Least share of a label among failed turns, in [0, 1]."""
+    max_mean_reward: float = 0.6
+    """A label whose trajectories earn this much on average is mastered, in [0, 1]."""
+    min_observations: int = 8
+    """Least number of turns with the label, by mass."""
+    max_guidelines: int = 3
+    """Guidelines shown at once."""
+    hysteresis: float = 0.0
+    """How much easier it is to stay active than to become it, h in [0, 1); 0 is as published."""
+    choice: Choice = "failures"
+    """What decides which parts are on: failures (the paper); the others are controls."""
+    seed: int = 0
+    """Of the draws of choice "random"."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.min_prevalence <= 1:
+            raise ValueError(f"min_prevalence must be in [0, 1], got {self.min_prevalence}")
+        if not 0 <= self.max_mean_reward <= 1:
+            raise ValueError(f"max_mean_reward must be in [0, 1], got {self.max_mean_reward}")
+        if not 1 <= self.min_observations <= _LARGE:
+            raise ValueError(f"min_observations must be in [1, {_LARGE}]")
+        if not 0 <= self.max_guidelines <= _LARGE:
+            raise ValueError(f"max_guidelines must be in [0, {_LARGE}]")
+        if not 0 <= self.hysteresis < 1:
+            raise ValueError(f"hysteresis must be in [0, 1), got {self.hysteresis}")
+        if self.choice not in get_args(Choice):
+            known = ", ".join(get_args(Choice))
+            raise ValueError(f"choice must be one of {known}, got {self.choice!r}")
+        if self.choice == "random" and self.hysteresis > 0:
+            raise ValueError("choice random keeps no part on: hysteresis must be 0")
+
+
+def evolve(interface: Interface, profile: FailureProfile, config: InterfaceConfig) -> Interface:
+    """The next interface; the same arguments give the same one.
+
+    A profile without a single turn says nothing: all parts stay as they are, but for static ones.
+
+    Args:
+        interface: Omega_t.
+        profile: C_t.
+        config: Which components may act, and when.
+    """
+    evolved = _by_failures(interface, profile, config)
+    if config.choice == "failures":
+        return evolved
+    parts = _parts(config)
+    if config.choice == "random":
+        random.Random(f"{config.seed} {profile.version}").shuffle(parts)
+    guidelines = [part for part in parts if isinstance(part, Label)]
+    surplus = guidelines[config.max_guidelines :]
+    parts = [part for part in parts if part not in surplus]
+    if config.choice == "random":
+        parts = parts[: len(evolved.active())]
+    return Interface(
+        version=profile.version,
+        schema_cues="schema_cues" in parts or config.static_schema_cues,
+        affordance_cues="affordance_cues" in parts,
+        recovery_feedback="recovery_feedback" in parts,
+        guidelines=tuple(part for part in parts if isinstance(part, Label)),
+    )
+
+
+def _by_failures(
+    interface: Interface, profile: FailureProfile, config: InterfaceConfig
+) -> Interface:
+    static = config.static_schema_cues
+    if not profile.by_label:
+        cued = interface.schema_cues or static
+        return replace(interface, version=profile.version, schema_cues=cued)
+
+    def presses(labels: Sequence[Label], active: bool) -> bool:
+        return any(_presses(label, active, profile, config) for label in labels)
+
+    return Interface(
+        version=profile.version,
+        schema_cues=static
+        or (config.schema_cues and presses(_SCHEMA_LABELS, interface.schema_cues)),
+        affordance_cues=config.schema_cues
+        and presses(_AFFORDANCE_LABELS, interface.affordance_cues),
+        recovery_feedback=config.recovery_feedback
+        and presses(_RECOVERY_LABELS, interface.recovery_feedback),
+        guidelines=_chosen(interface.guidelines, profile, config) if config.guidelines else (),
+    )
+
+
+def largest(config: InterfaceConfig, length: Callable[[str], int]) -> Interface:
+    """The interface that takes the most room: every part a recipe may show, the longest guidelines.
+
+    Args:
+        config: Which components may act.
+        length: Of a text, e.g. in tokens.
+
+    >>> largest(InterfaceConfig(max_guidelines=1, schema_cues=False), len).active()
+    ('recovery_feedback', 'guideline:argument_mismatch')
+    """
+    by_length = sorted(FAILURES, key=lambda label: -length(texts.GUIDELINES[label]))
+    return Interface(
+        version=1,
+        schema_cues=config.schema_cues or config.static_schema_cues,
+        affordance_cues=config.schema_cues,
+        recovery_feedback=config.recovery_feedback,
+        guidelines=tuple(by_length[: config.max_guidelines]) if config.guidelines else (),
+    )
+
+
+def _parts(config: InterfaceConfig) -> list[str | Label]:
+    """Every part that the components allow; a label stands for its guideline."""
+    parts: list[str | Label] = ["schema_cues", "affordance_cues"] if config.schema_cues else []
+    parts += ["recovery_feedback"] if config.recovery_feedback else []
+    return [*parts, *FAILURES] if config.guidelines else parts
+
+
+def _presses(label: Label, active: bool, profile: FailureProfile, config: InterfaceConfig) -> bool:
+    """The failure is prevalent and unsolved; by relaxed thresholds if its part is active."""
+    seen = profile.by_label.get(label)
+    if seen is None:
+        return False
+    slack = config.hysteresis if active else 0.0
+    mastered = config.max_mean_reward + slack * (1 - config.max_mean_reward)
+    return (
+        seen.turns >= config.min_observations * (1 - slack) - _ROUNDING
+        and profile.prevalence(label) >= config.min_prevalence * (1 - slack) - _ROUNDING
+        and seen.mean_reward < mastered - _ROUNDING
+    )
+
+
+def _chosen(
+    shown: Sequence[Label], profile: FailureProfile, config: InterfaceConfig
+) -> tuple[Label, ...]:
+    """Failures to show a guideline for, the most pressing first.
+
+    Args:
+        shown: Those that one is shown for now.
+        profile: C_t.
+        config: Thresholds, and how many at most.
+    """
+    scores = {
+        label: profile.prevalence(label) * (1 - profile.by_label[label].mean_reward)
+        for label in FAILURES
+        if _presses(label, label in shown, profile, config)
+    }
+    ahead = 1 + config.hysteresis
+    weighted = {label: scores[label] * (ahead if label in shown else 1) for label in scores}
+    # Sorting is stable: of equals, what is shown comes first, then the label of higher priority.
+    ranked = sorted(scores, key=lambda label: (-weighted[label], label not in shown))
+    chosen = ranked[: config.max_guidelines]
+    kept = [label for label in shown if label in chosen]
+    placed: list[Label] = []
+    for label in (*kept, *(label for label in chosen if label not in kept)):
+        place = len(placed)
+        while place > 0 and scores[label] > scores[placed[place - 1]] * ahead:
+            place -= 1
+        placed.insert(place, label)
+    return tuple(placed)

@@ -1,0 +1,48 @@
+"""Which rollouts of a training step are shown the learning interface.
+
+In: the recipe's exposure and the step. Out: how many rollouts of each GRPO group. The paper shows
+the interface to all. A share below 1, or one that falls to 0, is this project's variant: what is
+learnt with cues has to hold without them, as in an evaluation.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """The share of each group's rollouts that are shown the interface.
+
+    Raises:
+        ValueError: A setting is out of its range; the message says which.
+    """
+
+    share: float = 1.0
+    """At step 1, in [0, 1] (paper: 1)."""
+    gone_at: int | None = None
+    """Step from which on it is 0; it falls in a line until then. None: it stays."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"seal.exposure.share must be in [0, 1], got {self.share}")
+        if self.gone_at is not None and self.gone_at < 2:
+            raise ValueError(
+                f"seal.exposure.gone_at must be a step from 2 on, or null, got {self.gone_at}"
+            )
+
+    def shown(self, step: int, rollouts: int) -> int:
+        """How many of a group's rollouts are shown the interface: the first ones.
+
+        Args:
+            step: Training step, from 1.
+            rollouts: In the group.
+
+        >>> Exposure().shown(step=9, rollouts=8), Exposure(share=0.5).shown(step=9, rollouts=8)
+        (8, 4)
+        >>> [Exposure(gone_at=5).shown(step, rollouts=8) for step in (1, 2, 3, 4, 5, 6)]
+        [8, 6, 4, 2, 0, 0]
+        """
+        left = 1.0
+        if self.gone_at is not None:
+            left = max(0.0, (self.gone_at - step) / (self.gone_at - 1))
+        return round(self.share * left * rollouts)
