@@ -6,6 +6,7 @@ that starts a run writes into the folder itself, one that resumes it into `resum
 """
 
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -20,7 +21,10 @@ from typing import Any
 import psutil
 from omegaconf import DictConfig, OmegaConf
 
+from seal.coevolution.evolution import InterfaceConfig, largest
+from seal.coevolution.labels import FAILURES
 from seal.launch import folders
+from seal.launch.data_files import data_files
 from seal.launch.folders import record_folder
 from seal.launch.resume import CONFIG
 from seal.launch.service import service_versions
@@ -100,11 +104,26 @@ def record_launch(recipe: DictConfig, launch: Launch) -> Path:
         "versions": {"python": platform.python_version(), **package_versions()},
         # The service's on this machine; one on another machine is not asked.
         "service_versions": service_versions(SERVICE_PACKAGES),
+        # What runs that are compared must have in common.
+        "data": data_hashes(recipe),
+        "interface_texts": largest(
+            InterfaceConfig(max_guidelines=len(FAILURES)), len
+        ).content_hash(),
         "machine": asdict(machine()),
         "ray_address": os.environ.get("RAY_ADDRESS") or recipe.ray_kwargs.ray_init.get("address"),
     }
     (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     return folder
+
+
+def data_hashes(recipe: DictConfig) -> dict[str, str]:
+    """SHA-256 of each data file that the recipe names, by its path."""
+    paths = [path for key in ("train_files", "val_files") for path in data_files(recipe, key)]
+    found = {}
+    for path in paths:
+        shown = path.relative_to(folders.ROOT) if path.is_relative_to(folders.ROOT) else path
+        found[str(shown)] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return found
 
 
 def package_versions() -> dict[str, str | None]:

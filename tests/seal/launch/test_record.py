@@ -1,3 +1,4 @@
+import hashlib
 import importlib.metadata
 import json
 import subprocess
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from seal.coevolution import texts
 from seal.launch.record import Launch, git_state, record_launch
 
 
@@ -59,6 +61,24 @@ def test_a_record_says_what_made_the_run(recipe: DictConfig, tmp_path: Path) -> 
     assert record["machine"]["cpu"] and record["machine"]["host"]
     assert record["started"][10] == "T"
     assert record["resumed_from_step"] is None
+
+
+def test_a_record_tells_data_and_texts_apart(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("train_files", "val_files"):
+        (tmp_path / recipe.data[key]).parent.mkdir(exist_ok=True)
+        (tmp_path / recipe.data[key]).write_bytes(key.encode())
+    first = read(record_launch(recipe.copy(), launch()))
+    assert first["data"] == {
+        recipe.data[key]: hashlib.sha256(key.encode()).hexdigest()
+        for key in ("train_files", "val_files")
+    }
+    (tmp_path / recipe.data.val_files).write_bytes(b"other")
+    monkeypatch.setattr(texts, "AFFORDANCE_NOTE", "Look again.")
+    second = read(record_launch(recipe.copy(), launch(resumed_from=1)))
+    assert [second["data"][name] == first["data"][name] for name in first["data"]] == [True, False]
+    assert second["interface_texts"] != first["interface_texts"]
 
 
 def test_the_record_of_a_resumed_launch_leaves_the_first_alone(
