@@ -89,13 +89,13 @@ def check_resume(recipe: DictConfig) -> int:
         The step of the checkpoint it goes on from.
 
     Raises:
-        RunError: There is no whole checkpoint, the run has all its steps, the best checkpoint comes
-            later, it is not known with what configuration it was started, or keys have changed
-            that make it another run.
+        RunError: There is no whole checkpoint, the run has all its steps and their validations, the
+            best checkpoint comes later, it is not known with what configuration it was started, or
+            keys have changed that make it another run.
     """
     step = _checkpoint_step(recipe)
     last = total_steps(recipe)
-    if last is not None and step >= last:
+    if last is not None and step >= last and not misses_last_validation(recipe, step):
         by_epochs = recipe.trainer.total_training_steps is None
         key = "total_epochs" if by_epochs else "total_training_steps"
         raise RunError(
@@ -120,6 +120,19 @@ def check_resume(recipe: DictConfig) -> int:
             "and memory settings may change"
         )
     return step
+
+
+def misses_last_validation(recipe: DictConfig, step: int) -> bool:
+    """Whether a run has all its steps and was interrupted before its last validation had ended."""
+    trainer = recipe.trainer
+    logged = trainer.test_freq > 0 and trainer.validation_data_dir is not None
+    return logged and step == total_steps(recipe) and not is_validated(recipe, step)
+
+
+def is_validated(recipe: DictConfig, step: int) -> bool:
+    """Whether the validation after a step has been logged."""
+    folder = recipe.trainer.validation_data_dir
+    return folder is not None and (folders.ROOT / str(folder) / f"{step}.jsonl").is_file()
 
 
 def differences(recorded: Any, recipe: DictConfig) -> list[str]:

@@ -34,7 +34,7 @@ from seal.launch.processes import Family
 from seal.launch.progress import RunProgress
 from seal.launch.record import Launch, command_line, gpus, record_launch
 from seal.launch.report import Finished, print_report
-from seal.launch.resume import CONFIG, check_resume
+from seal.launch.resume import CONFIG, check_resume, is_validated, misses_last_validation
 from seal.launch.service import check_can_start, check_service, check_settings, start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
 from seal.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
@@ -137,6 +137,12 @@ class Launcher:
         else:
             abandoned = prepare_resume(self.recipe, step)
             self._say(f"going on from step {step}")
+            if misses_last_validation(self.recipe, step):
+                # verl validates what it has loaded, then finds that no step is left.
+                self.recipe.trainer.val_before_train = True
+                self._say("all steps are done: the last validation, which is missing, is made")
+            elif is_validated(self.recipe, step):
+                self.recipe.trainer.val_before_train = False
             if abandoned:
                 self._say(
                     f"later checkpoints are kept in {abandoned[0].parent} as "

@@ -139,13 +139,18 @@ def test_a_run_is_interrupted_and_goes_on(tmp_path: Path) -> None:
     first = project.folder / "launcher_record/quickstart"
     recorded = (first / "config.yaml").read_bytes()
     (tmp_path / "seal/train/main.py").write_text(ENDS)
+    validation = project.folder / "experiments/tech_synthetic/quickstart/validation_log/8.jsonl"
+    validation.parent.mkdir(parents=True)
+    validation.write_text("{}\n")
     command = shlex.split(output.splitlines()[-1])
     assert command[:2] == [".venv/bin/python", "launcher.py"]
     code, output = project.run(command[2:])
     assert code == 0, output
     assert "going on from step 8" in output
     assert project.last_phase() == "done"
-    assert "resume_mode: auto" in (tmp_path / "trained_with.yaml").read_text()
+    trained_with = (tmp_path / "trained_with.yaml").read_text()
+    assert "resume_mode: auto" in trained_with
+    assert "val_before_train: false" in trained_with
     assert (first / "config.yaml").read_bytes() == recorded
     assert project.record()["resumed_from_step"] is None
     assert project.record("resumed_1")["resumed_from_step"] == 8

@@ -15,7 +15,9 @@ from seal.launch.resume import (
     check_resume,
     differences,
     how_to_resume,
+    is_validated,
     latest_checkpoint,
+    misses_last_validation,
     set_resume_mode,
 )
 from seal.launch.training import prepare_resume
@@ -65,15 +67,43 @@ def test_without_its_record_a_run_is_not_resumed(begun: DictConfig, tmp_path: Pa
         check_resume(begun)
 
 
-def test_a_run_that_has_all_its_steps_says_how_to_make_it_longer(begun: DictConfig) -> None:
+def validated(recipe: DictConfig, root: Path, step: int) -> None:
+    log = root / recipe.trainer.validation_data_dir / f"{step}.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text("{}\n")
+
+
+def test_a_run_that_has_all_its_steps_says_how_to_make_it_longer(
+    begun: DictConfig, tmp_path: Path
+) -> None:
     begun.trainer.total_training_steps = 8
+    validated(begun, tmp_path, 8)
     with pytest.raises(RunError, match=r"all of its 8 steps.*total_training_steps=N"):
         check_resume(begun)
+
+
+def test_a_run_that_was_interrupted_in_its_last_validation_goes_on_to_it(
+    begun: DictConfig, tmp_path: Path
+) -> None:
+    begun.trainer.total_training_steps = 8
+    assert misses_last_validation(begun, 8)
+    assert check_resume(begun) == 8
+    for change in ({"test_freq": -1}, {"validation_data_dir": None}):
+        without = begun.copy()
+        without.trainer.update(change)
+        assert not misses_last_validation(without, 8)
+    begun.trainer.total_training_steps = 9
+    assert not misses_last_validation(begun, 8)
+    assert not is_validated(begun, 8)
+    validated(begun, tmp_path, 8)
+    begun.trainer.total_training_steps = 8
+    assert is_validated(begun, 8) and not misses_last_validation(begun, 8)
 
 
 def test_a_run_whose_length_is_in_epochs_is_not_gone_on_with_after_its_last_step(
     begun: DictConfig, tmp_path: Path
 ) -> None:
+    validated(begun, tmp_path, 8)
     for number, rows in enumerate((20, 13)):
         pyarrow.parquet.write_table(
             pyarrow.table({"a": list(range(rows))}), tmp_path / f"{number}.parquet"

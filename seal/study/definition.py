@@ -1,0 +1,151 @@
+"""A study file: which recipes are compared, over which seeds, on which suites.
+
+In: a YAML file. Out: a `Study`. For example:
+
+    conf: exp/quickstart.yaml
+    baseline: vanilla
+    recipes:
+      vanilla: [+method=vanilla]
+      seal: []
+    seeds: [1, 2, 3]
+    overrides: [trainer.test_freq=4]
+    suites: [fixed, unseen]
+    declared_step: 16
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class StudyError(Exception):
+    """The study cannot be run or reported; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared."""
+
+    name: str
+    """Of the file. Runs are named NAME-RECIPE-sSEED."""
+    conf: Path
+    """The recipe that all runs start from."""
+    baseline: str
+    """The recipe that the others are compared with."""
+    recipes: Mapping[str, tuple[str, ...]]
+    """Hydra overrides of each, e.g. +method=vanilla."""
+    seeds: tuple[int, ...]
+    """One run of each recipe for each."""
+    suites: tuple[str, ...]
+    """Suites of the validation to report. The first one is the study's main one."""
+    overrides: tuple[str, ...] = ()
+    """Of all runs."""
+    options: tuple[str, ...] = ("--with-bfcl",)
+    """Of the launcher."""
+    declared_step: int | None = None
+    """Step that is reported whatever the scores. None: the last one alone is."""
+    development: str | None = None
+    """Suite that a step is chosen on. None: no such figure."""
+    minutes: float | None = None
+    """What a run takes, by estimate, until one has been timed."""
+    fewer_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Seeds of recipes that do not have all of the study's."""
+
+    def seeds_of(self, recipe: str) -> tuple[int, ...]:
+        """Seeds of one recipe."""
+        return self.fewer_seeds.get(recipe, self.seeds)
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Recipe and seed of every run, seed by seed: a study that is cut short is balanced."""
+        seeds = dict.fromkeys(self.seeds)
+        return [
+            (recipe, seed)
+            for seed in seeds
+            for recipe in self.recipes
+            if seed in self.seeds_of(recipe)
+        ]
+
+    def run_name(self, recipe: str, seed: int) -> str:
+        """Name of a run, which names its folders."""
+        return f"{self.name}-{recipe}-s{seed}"
+
+    def run_overrides(self, recipe: str, seed: int) -> list[str]:
+        """What a run overrides, but for its name."""
+        return [*self.overrides, *self.recipes[recipe], f"seed={seed}"]
+
+
+def load_study(path: Path) -> Study:
+    """Read a study file.
+
+    Raises:
+        StudyError: There is no such file, or a key is missing, unknown or of the wrong kind.
+    """
+    try:
+        read = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise StudyError(f"{path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StudyError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(read, dict):
+        raise StudyError(f"{path} is no study: expected keys such as conf, recipes and seeds")
+    known = [one.name for one in fields(Study) if one.name != "name"]
+    unknown = [str(key) for key in read if key not in known]
+    if unknown:
+        raise StudyError(f"{path}: unknown key {unknown[0]!r}; there are: {', '.join(known)}")
+    missing = [key for key in ("conf", "baseline", "recipes", "seeds", "suites") if key not in read]
+    if missing:
+        raise StudyError(f"{path}: {', '.join(missing)} is missing")
+    try:
+        study = _study(path.stem, read)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise StudyError(f"{path}: {error}") from None
+    _check(path, study)
+    return study
+
+
+def _study(name: str, read: dict[str, Any]) -> Study:
+    values = {**read, "conf": Path(read["conf"]), "baseline": str(read["baseline"])}
+    values["recipes"] = {str(key): _texts(key, one) for key, one in read["recipes"].items()}
+    for key in ("suites", "overrides", "options"):
+        if key in read:
+            values[key] = _texts(key, read[key])
+    values["seeds"] = _seeds("seeds", read["seeds"])
+    fewer = read.get("fewer_seeds", {})
+    values["fewer_seeds"] = {str(key): _seeds(key, one) for key, one in fewer.items()}
+    return Study(name=name, **values)
+
+
+def _texts(key: object, values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise ValueError(f"{key}: expected a list of texts, got {values!r:.80}")
+    return tuple(values)
+
+
+def _seeds(key: object, values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(type(one) is int for one in values) or not values:
+        raise ValueError(f"{key}: expected a list of whole numbers, got {values!r:.80}")
+    if len(set(values)) < len(values):
+        raise ValueError(f"{key}: a seed stands there twice: {values}")
+    return tuple(values)
+
+
+def _check(path: Path, study: Study) -> None:
+    for name in (study.name, *study.recipes):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]{0,39}", name):
+            raise StudyError(
+                f"{path}: {name!r} names folders: use letters, digits and '_', at most 40"
+            )
+    for name in (study.baseline, *study.fewer_seeds):
+        if name not in study.recipes:
+            raise StudyError(f"{path}: {name!r} is none of recipes: {', '.join(study.recipes)}")
+    for name, seeds in study.fewer_seeds.items():
+        if not set(seeds) <= set(study.seeds):
+            raise StudyError(f"{path}: fewer_seeds: {name} has seeds that are not in seeds")
+    if study.baseline in study.fewer_seeds:
+        raise StudyError(f"{path}: the baseline has to have all seeds; take it out of fewer_seeds")
+    if not study.suites:
+        raise StudyError(f"{path}: suites is empty: name those of the validation to report")

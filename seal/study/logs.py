@@ -1,0 +1,132 @@
+"""What a study's runs left on the disk, read back; and the part of it that is worth keeping.
+
+In: a folder that holds `launcher_record/` and `experiments/`, as the project's own does. Out: a
+`RunLogs` a run. `keep` copies a run's logs without dialogues into another such folder, from which
+the same report is made.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from seal.loop_log import DONE, PHASES, ROUNDS, LineReader
+from seal.study.definition import StudyError
+from seal.validation_log import BadValidationLog, Rollout, json_objects, read_folder
+
+FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
+_KEPT_OF_A_ROUND = ("time", "step", "metrics", "rollouts", "dropped_groups", "labels", "interface")
+_KEPT_OF_A_ROLLOUT = ("step", "suite", "task_id", "category", "score", "truncated", "ended")
+_KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens", "actor/entropy")
+
+
+@dataclass(frozen=True)
+class RunLogs:
+    """One run as it lies on the disk."""
+
+    name: str
+    state: str
+    """FINISHED, UNFINISHED or ABSENT."""
+    config: dict[str, Any]
+    """The configuration of its first launch, by key with dots."""
+    records: tuple[dict[str, Any], ...]
+    """Of its launches, the first one first."""
+    rounds: tuple[dict[str, Any], ...]
+    """A line a training step."""
+    metrics: dict[int, dict[str, float]]
+    """verl's metrics by step."""
+    validations: dict[int, tuple[Rollout, ...]]
+    """Rollouts of each validation, by step."""
+
+
+def read_run(root: Path, name: str) -> RunLogs:
+    """Read a run.
+
+    Raises:
+        StudyError: A file is damaged.
+    """
+    record, experiment, validation = _places(root, name)
+    if not (record / "config.yaml").is_file():
+        return RunLogs(name, ABSENT, {}, (), (), {}, {})
+    try:
+        config = dict(flat(OmegaConf.to_container(OmegaConf.load(record / "config.yaml"))))
+        rounds = tuple(LineReader(experiment / "loop" / ROUNDS).new())
+        phases = list(LineReader(experiment / "loop" / PHASES).new())
+        done = bool(phases) and phases[-1]["phase"] == DONE
+        logs = read_folder(validation) if done else {}
+        return RunLogs(
+            name=name,
+            state=FINISHED if done else UNFINISHED,
+            config=config,
+            records=tuple(json.loads(path.read_text("utf-8")) for path in _records(record)),
+            rounds=rounds,
+            metrics=_metrics(experiment),
+            validations=logs,
+        )
+    except (OSError, ValueError, KeyError, BadValidationLog) as error:
+        raise StudyError(f"the logs of {name} cannot be read: {error}") from error
+
+
+def keep(root: Path, name: str, to: Path) -> None:
+    """Copy what a report needs of a run: configuration, records, rounds, metrics, scores."""
+    record, experiment, validation = _places(root, name)
+    new_record, new_experiment, new_validation = _places(to, name)
+    for path in [record / "config.yaml", *_records(record)]:
+        _write(new_record / path.relative_to(record), path.read_text("utf-8"))
+    for name_of_log, kept in ((ROUNDS, _KEPT_OF_A_ROUND), (PHASES, ("time", "phase", "step"))):
+        lines = LineReader(experiment / "loop" / name_of_log).new()
+        _write_lines(new_experiment / "loop" / name_of_log, lines, kept)
+    steps = (
+        {"step": step, "data": {key: one[key] for key in _KEPT_OF_METRICS if key in one}}
+        for step, one in _metrics(experiment).items()
+    )
+    _write_lines(new_experiment / "metrics.jsonl", steps, ("step", "data"))
+    for path in sorted(validation.glob("*.jsonl")):
+        _write_lines(
+            new_validation / path.name, (one for _, one in json_objects(path)), _KEPT_OF_A_ROLLOUT
+        )
+
+
+def flat(node: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Keys with dots and their values; an empty section is a value."""
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, node
+
+
+def _places(root: Path, name: str) -> tuple[Path, Path, Path]:
+    experiments = root / "experiments"
+    validation = experiments / "tech_synthetic" / name / "validation_log"
+    return root / "launcher_record" / name, experiments / name, validation
+
+
+def _records(folder: Path) -> list[Path]:
+    """Records of the first launch and of those that resumed it, in that order."""
+    resumed = sorted(folder.glob("resumed_*/record.json"), key=lambda path: len(path.parent.name))
+    return [folder / "record.json", *resumed]
+
+
+def _metrics(experiment: Path) -> dict[int, dict[str, float]]:
+    """By step; a step that a resumed run made again counts as it was made last."""
+    earlier = sorted(experiment.glob("metrics.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
+    found: dict[int, dict[str, float]] = {}
+    for path in [*earlier, experiment / "metrics.jsonl"]:
+        for line in LineReader(path).new():
+            found.setdefault(int(line["step"]), {}).update(line["data"])
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+def _write_lines(path: Path, lines: Iterable[dict[str, Any]], kept: Iterable[str]) -> None:
+    names = list(kept)
+    shorter = ({name: line[name] for name in names if name in line} for line in lines)
+    _write(path, "".join(json.dumps(line) + "\n" for line in shorter))

@@ -1,0 +1,151 @@
+"""Scores of a study's runs as matrices (seeds, tasks).
+
+In: finished runs. Out: for a suite, a recipe and a rule that names a step of each run, the passes of
+each task. All runs must hold the same tasks with the same number of rollouts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from seal.study.definition import Study, StudyError
+from seal.study.intervals import Matrix
+from seal.study.logs import RunLogs
+from seal.validation_statistics import AVERAGE, rates, task_results
+
+LAST, DECLARED, DEVELOPMENT, BEST = "last", "declared", "development", "best"
+"""Rules that name a step: the last one, the study's declared one, the one with the best score on
+the development suite, and the one with the best score on the reported suite itself. The last rule
+selects on what it reports, so its figure is too high."""
+START = "start"
+"""The step before training."""
+
+Runs = Mapping[tuple[str, int], RunLogs]
+"""Finished runs, by recipe and seed."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The tasks of a suite, the same in every run."""
+
+    name: str
+    tasks: tuple[str, ...]
+    categories: tuple[str, ...]
+    """Of each task."""
+    rollouts: int
+    """Of each task."""
+
+    def columns(self, without: frozenset[str]) -> list[int]:
+        """Places of the tasks that are not among those to leave out."""
+        return [place for place, task in enumerate(self.tasks) if task not in without]
+
+
+def read_suite(name: str, runs: Runs) -> Suite:
+    """The suite as all runs hold it.
+
+    Raises:
+        StudyError: A run has no such suite, or other tasks or numbers of rollouts than another.
+    """
+    found: dict[str, str] | None = None
+    rollouts = 0
+    for logs in runs.values():
+        steps = _steps(name, logs)
+        if not steps:
+            known = {one.suite for every in logs.validations.values() for one in every}
+            raise StudyError(
+                f"{logs.name} has no validation of suite {name!r}; there are: "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+        for step in steps:
+            results = task_results(one for one in logs.validations[step] if one.suite == name)
+            tasks = {task: result.category for task, result in sorted(results.items())}
+            counts = {result.rollouts for result in results.values()}
+            if found is None:
+                found, rollouts = tasks, min(counts)
+            if tasks != found or counts != {rollouts}:
+                raise StudyError(
+                    f"{logs.name}, step {step}, suite {name!r}: other tasks, or other numbers of "
+                    "rollouts, than in the study's first run; was a validation cut off?"
+                )
+    assert found is not None
+    return Suite(name, tuple(found), tuple(found.values()), rollouts)
+
+
+def step_of(rule: str, suite: str, logs: RunLogs, study: Study) -> int | None:
+    """The step that a rule names in a run; None where the rule says nothing of it."""
+    steps = _steps(suite, logs)
+    trained = [step for step in steps if step > 0]
+    if rule == START:
+        return 0 if 0 in steps else None
+    if not trained:
+        return None
+    if rule == LAST:
+        return trained[-1]
+    if rule == DECLARED:
+        return study.declared_step if study.declared_step in trained else None
+    judge = suite if rule == BEST else study.development
+    if judge is None:
+        return None
+    judged = [step for step in trained if step in _steps(judge, logs)]
+    # Of equals the first: what is trained longer for the same score is not better.
+    return max(judged, key=lambda step: average(judge, logs, step), default=None)
+
+
+def average(suite: str, logs: RunLogs, step: int) -> float:
+    """The average of categories of a suite at a step."""
+    of_suite = (one for one in logs.validations[step] if one.suite == suite)
+    return rates(task_results(of_suite))[AVERAGE].rate
+
+
+def passes(
+    suite: Suite, recipe: str, seeds: Sequence[int], rule: str, runs: Runs, study: Study
+) -> Matrix | None:
+    """Passes of each task (seeds, tasks), from 0 to the suite's rollouts.
+
+    None where the rule names no step of a run.
+    """
+    rows = []
+    for seed in seeds:
+        logs = runs[recipe, seed]
+        step = step_of(rule, suite.name, logs, study)
+        if step is None:
+            return None
+        of_suite = (one for one in logs.validations[step] if one.suite == suite.name)
+        results = task_results(of_suite)
+        rows.append([results[task].score * suite.rollouts for task in suite.tasks])
+    return np.array(rows)
+
+
+def curve(suite: str, recipe: str, runs: Runs) -> dict[int, list[float]]:
+    """Averages of categories at each validated step, one a seed."""
+    found: dict[int, list[float]] = {}
+    for (name, _), logs in sorted(runs.items()):
+        if name == recipe:
+            for step in _steps(suite, logs):
+                found.setdefault(step, []).append(average(suite, logs, step))
+    return found
+
+
+def optimism(suite: Suite, study: Study, runs: Runs, reference: str) -> float | None:
+    """How much higher the best step of the reported suite is than the one that a rule names.
+
+    Mean over all runs, as a share from 0 to 1.
+    """
+    gaps = []
+    for logs in runs.values():
+        best = step_of(BEST, suite.name, logs, study)
+        other = step_of(reference, suite.name, logs, study)
+        if best is not None and other is not None:
+            gaps.append(average(suite.name, logs, best) - average(suite.name, logs, other))
+    return fmean(gaps) if gaps else None
+
+
+def _steps(suite: str, logs: RunLogs) -> list[int]:
+    """Steps at which a suite was played, ascending."""
+    return sorted(
+        step
+        for step, rollouts in logs.validations.items()
+        if any(one.suite == suite for one in rollouts)
+    )
