@@ -75,6 +75,16 @@ ROOMS = (
             *("filelock", "httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
         ),
     ),
+    Room(
+        ("seal/study",),
+        (
+            *METHOD,
+            "seal.evaluation",
+            "seal.launch",
+            "seal.study",
+            *("matplotlib", "numpy", "omegaconf", "pyarrow", "rich", "scipy", "yaml"),
+        ),
+    ),
     Room(("seal/train",), (*METHOD, *DIALOGUE, "seal.train", *TRAINER_STACK)),
     Room(
         ("env_service/environments/bfcl",),

@@ -1,4 +1,4 @@
-"""Whether runs may be compared: they differ in their recipe's own lines and the seed, in nothing else.
+"""Whether runs may be compared: they differ in their recipes' own lines and seeds alone.
 
 In: the study and its runs' logs. Out: sentences on what to bear in mind, or an error that names
 what differs. Checked are the resolved configurations, versions, data files, interface texts and

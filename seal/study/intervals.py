@@ -99,8 +99,8 @@ def probability_of_improvement(scores: Matrix, baseline: Matrix, seed: int = 0) 
 
     def chance(ours: Matrix, theirs: Matrix) -> Matrix:
         difference = ours[..., :, None, :] - theirs[..., None, :, :]
-        wins = (difference > 0).mean(axis=(-1, -2, -3))
-        return np.asarray(wins + (difference == 0).mean(axis=(-1, -2, -3)) / 2)
+        won: Matrix = (np.sign(difference) + 1) / 2
+        return np.asarray(won.mean(axis=(-1, -2, -3)))
 
     both = np.stack([scores, baseline])
     drawn = _drawn(both, range(scores.shape[1]), seed)
@@ -131,7 +131,7 @@ def pass_all(passes: Matrix, rollouts: int, k: int) -> Matrix:
 
 
 def _each(passes: Matrix, chance: Callable[[int], float]) -> Matrix:
-    return np.vectorize(lambda one: chance(round(one)), otypes=[np.float64])(passes)
+    return np.asarray(np.vectorize(lambda one: chance(round(one)), otypes=[np.float64])(passes))
 
 
 def _columns(categories: Sequence[str]) -> list[list[int]]:
@@ -178,7 +178,7 @@ def _drawn(scores: Matrix, columns: Sequence[int] | range, seed: int) -> Matrix:
     rows = draw.integers(0, seeds, (DRAWS, seeds))
     chosen = places[draw.integers(0, len(places), (DRAWS, len(places)))]
     picked = scores[..., rows[:, :, None], chosen[:, None, :]]
-    return picked if scores.ndim == 2 else np.moveaxis(picked, 0, 1)
+    return np.asarray(picked if scores.ndim == 2 else np.moveaxis(picked, 0, 1))
 
 
 def _plain(value: float, drawn: Matrix, shape: tuple[int, ...]) -> Estimate:

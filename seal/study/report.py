@@ -287,8 +287,8 @@ def sibling_tasks(suite_tasks: Sequence[str], training: Sequence[str]) -> frozen
 
     BFCL's tasks of one number are of one scenario in all categories.
 
-    >>> sorted(sibling_tasks(["multi_turn_base_1", "multi_turn_base_2"], ["multi_turn_miss_func_1"]))
-    ['multi_turn_base_1']
+    >>> sibling_tasks(["multi_turn_base_1", "multi_turn_base_2"], ["multi_turn_miss_func_1"])
+    frozenset({'multi_turn_base_1'})
     """
     trained = {task.rpartition("_")[2] for task in training}
     return frozenset(task for task in suite_tasks if task.rpartition("_")[2] in trained)

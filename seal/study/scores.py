@@ -1,7 +1,7 @@
 """Scores of a study's runs as matrices (seeds, tasks).
 
-In: finished runs. Out: for a suite, a recipe and a rule that names a step of each run, the passes of
-each task. All runs must hold the same tasks with the same number of rollouts.
+In: finished runs. Out: for a suite, a recipe and a rule that names a step of each run, the passes
+of each task. All runs must hold the same tasks with the same number of rollouts.
 """
 
 from collections.abc import Mapping, Sequence

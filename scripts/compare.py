@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+r"""Compare recipes over seeds: run what is missing of a study, and report what it shows.
+
+    .venv/bin/python scripts/compare.py exp/study/tiny.yaml --plan
+    .venv/bin/python scripts/compare.py exp/study/tiny.yaml
+    .venv/bin/python scripts/compare.py exp/study/tiny.yaml --report-only
+
+Each recipe and seed is an ordinary launch. What has finished is not repeated; what was
+interrupted, by Ctrl-C or a lost machine, goes on from its last checkpoint with the same command. A
+run that fails is reported as failed, the others go on. The report stands in
+experiments/study/NAME/: report.md, report.json and figures. Exit code: 0 done, 1 a run failed or
+nothing can be reported, 2 bad command line or study, 130 interrupted.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+
+from seal.launch.interrupts import interrupt_once
+from seal.study import figures, pages
+from seal.study.definition import Study, StudyError, load_study
+from seal.study.logs import FINISHED, keep
+from seal.study.power import POWER, detectable, spread
+from seal.study.report import report, sibling_tasks, training_tasks
+from seal.study.runs import failures, read_runs, run_all, run_minutes, study_folder
+from seal.study.scores import LAST, Runs, passes, read_suite
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
+SUCCESS, FAILED, BAD_COMMAND_LINE, INTERRUPTED = 0, 1, 2, 130
+
+console = Console(soft_wrap=True, highlight=False)
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", type=Path, help="study file, e.g. exp/study/tiny.yaml")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument(
+        "--plan",
+        action="store_true",
+        help="run nothing; say how long the study takes and which difference it could find",
+    )
+    only.add_argument(
+        "--report-only", action="store_true", help="run nothing; report from the logs there are"
+    )
+    parser.add_argument(
+        "--logs",
+        type=Path,
+        default=ROOT,
+        metavar="DIR",
+        help="with --report-only or --plan: read runs below this folder, e.g. evidence/tiny",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="also copy there what the report is made of: logs without dialogues, for --logs",
+    )
+    parser.add_argument(
+        "--ray-address",
+        action="append",
+        metavar="HOST:PORT",
+        help="a Ray cluster that takes a run at a time; give it several times to run abreast "
+        "(default: one run after the other, on this machine)",
+    )
+    args = parser.parse_args(argv)
+    if args.logs != ROOT and not (args.plan or args.report_only):
+        parser.error("--logs is for --report-only and --plan; runs are made below the project")
+    return args
+
+
+def plan(study: Study, logs: Path, places: int) -> None:
+    """Say what the study costs and what it could show."""
+    runs = study.runs()
+    states = read_runs(logs, study)
+    finished = {key: one for key, one in states.items() if one.state == FINISHED}
+    console.print(
+        f"{study.name}: {len(study.recipes)} recipes, {len(runs)} runs, {len(finished)} finished"
+    )
+    timed = run_minutes(study_folder(logs, study))
+    minutes = timed or study.minutes
+    if minutes is None:
+        console.print("time: not known before the first run has finished (or `minutes` is set)")
+    else:
+        source = "measured" if timed else "the study's estimate"
+        left = (len(runs) - len(finished)) * minutes / places / 60
+        console.print(f"time: {minutes:.0f} min a run ({source}), {left:.1f} h left")
+    baseline = {key: one for key, one in finished.items() if key[0] == study.baseline}
+    if len(baseline) < 2:
+        console.print(
+            f"power: not known before two runs of {study.baseline} have finished: their spread "
+            "says which difference can be found"
+        )
+        return
+    for name in study.suites:
+        _plan_suite(study, name, baseline)
+
+
+def _plan_suite(study: Study, name: str, baseline: Runs) -> None:
+    suite = read_suite(name, baseline)
+    seeds = [seed for _, seed in baseline]
+    counted = passes(suite, study.baseline, seeds, LAST, baseline, study)
+    if counted is None or len(suite.tasks) < 2:
+        console.print(f"power, suite {name}: no validation after training")
+        return
+    found = spread(counted / suite.rollouts)
+    least = detectable(found, len(study.seeds), len(suite.tasks))
+    what = "no difference below 50 points" if least is None else f"{100 * least:.0f} points or more"
+    console.print(
+        f"power, suite {name}: {len(study.seeds)} seeds find {what} {POWER:.0%} of the time "
+        f"(between seeds {100 * found.seeds:.1f}, a task's noise {100 * found.noise:.1f} points, "
+        f"from {len(seeds)} runs)"
+    )
+
+
+def make_report(study: Study, logs: Path, out: Path) -> bool:
+    """Write the report; returns whether all runs have finished."""
+    runs = read_runs(logs, study)
+    first = next((one for one in runs.values() if one.state == FINISHED), None)
+    left_out = {}
+    if first is not None:
+        tasks = [one.task_id for every in first.validations.values() for one in every]
+        defective = {task["task_id"] for task in json.loads(DEFECTIVE.read_bytes())["tasks"]}
+        left_out = {
+            "without defective tasks": frozenset(defective),
+            "without tasks that have a sibling in training": sibling_tasks(
+                tasks, training_tasks(ROOT, first.config)
+            ),
+        }
+    document = report(study, runs, left_out, failures(study_folder(logs, study)))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    (out / "report.md").write_text(pages.page(document), "utf-8")
+    figures.draw(document, out)
+    console.print(pages.page(document), markup=False)
+    console.print(f"written to {out}: report.md, report.json, figures")
+    return bool(document["complete"])
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; the exit code tells success."""
+    args = parse_arguments(argv)
+    interrupt_once()
+    complaints = Console(stderr=True, soft_wrap=True, style="red", highlight=False, markup=False)
+    try:
+        study = load_study(args.study)
+    except StudyError as error:
+        complaints.print(f"compare: {error}")
+        return BAD_COMMAND_LINE
+    places = args.ray_address or [None]
+    try:
+        if args.plan:
+            plan(study, args.logs, len(places))
+            return SUCCESS
+        failed = {} if args.report_only else run_all(ROOT, study, places, console)
+        out = args.out or study_folder(args.logs, study)
+        complete = make_report(study, args.logs, out)
+        if args.keep:
+            for (recipe, seed), logs in read_runs(args.logs, study).items():
+                if logs.state == FINISHED:
+                    keep(args.logs, study.run_name(recipe, seed), args.keep)
+    except StudyError as error:
+        complaints.print(f"compare: {error}")
+        return FAILED
+    except KeyboardInterrupt:
+        complaints.print("compare: interrupted; the same command goes on")
+        return INTERRUPTED
+    for name, code in failed.items():
+        complaints.print(f"compare: {name} failed (exit code {code}); the same command tries again")
+    return SUCCESS if complete or args.report_only else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

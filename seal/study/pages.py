@@ -1,0 +1,156 @@
+"""The report as a page of Markdown.
+
+In: the document that `report` makes. Out: text, with the figures that `figures` draws beside it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+RULES = {
+    "start": "before training",
+    "last": "at the last step",
+    "declared": "at the step that was declared beforehand",
+    "development": "at the step with the best score on the development suite",
+    "best": "at the best step on this suite itself (selected on what is reported: too high)",
+}
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """The whole page."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    study = document["study"]
+    yield f"# Study {study['name']}\n"
+    runs = document["runs"]
+    finished = sum(run["state"] == "finished" for run in runs)
+    whole = "" if document["complete"] else " **The study is not complete.**"
+    yield (
+        f"{finished} of {len(runs)} runs of `{study['conf']}` have finished.{whole} Scores are in "
+        "percent, with 95 % intervals over seeds and tasks together. A difference is that to "
+        f"`{study['baseline']}`, paired by seed and task.\n"
+    )
+    for note in document["notes"]:
+        yield f"- {note}"
+    if document["notes"]:
+        yield ""
+    for name, suite in document["suites"].items():
+        yield from _suite(name, suite, study)
+    yield from _training(document["training"])
+    yield from _cost(document["cost"])
+
+
+def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Iterator[str]:
+    yield f"## Suite {name}\n"
+    yield f"{suite['tasks']} tasks, {suite['rollouts']} rollouts each.\n"
+    yield f"![Scores of suite {name} over training]({name}.svg)\n"
+    kinds = dict.fromkeys((one["tasks"], one["step_rule"]) for one in suite["figures"])
+    for kind, rule in kinds:
+        part = [one for one in suite["figures"] if (one["tasks"], one["step_rule"]) == (kind, rule)]
+        which = "" if kind == "all" else f", {kind}"
+        declared = f" ({study['declared_step']})" if rule == "declared" else ""
+        yield f"### {RULES[rule].capitalize()}{declared}{which}\n"
+        yield from _table(part)
+    selection = suite["selection"]
+    if selection["optimism"] is not None:
+        other = RULES[selection["against"]]
+        yield (
+            f"The best step on this suite scores {100 * selection['optimism']:+.1f} points above "
+            f"the one {other}, in the mean of all runs: that much a selection on it adds.\n"
+        )
+
+
+def _table(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    sampled = [one for one in figures if "pass_at" in one]
+    ks = list(sampled[0]["pass_at"]) if sampled else []
+    yield _row(
+        *("recipe", "seeds", "steps", "mean", "by seed", "interquartile mean"),
+        *(f"pass@{k}" for k in ks),
+        *(f"pass^{k}" for k in ks),
+        *("difference", "probability of improvement"),
+    )
+    yield _row(*["---"] * (8 + 2 * len(ks)))
+    for one in figures:
+        against = one.get("against_baseline")
+        difference = improvement = "-"
+        if against:
+            found = against["difference"]
+            mark = " **" if found["excludes_zero"] else " "
+            difference = f"{mark}{_points(found, sign=True)}{mark}".strip()
+            improvement = _points(against["probability_of_improvement"])
+        yield _row(
+            one["recipe"],
+            str(len(one["seeds"])),
+            ", ".join(str(step) for step in dict.fromkeys(one["steps"])),
+            _points(one["mean"]),
+            ", ".join(f"{100 * value:.1f}" for value in one["by_seed"]),
+            _points(one["interquartile_mean"]),
+            *(_points(one["pass_at"][k]) for k in ks),
+            *(_points(one["pass_all"][k]) for k in ks),
+            difference,
+            improvement,
+        )
+    yield ""
+
+
+def _training(training: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Training\n"
+    yield "![Metrics of the rounds](training.svg)\n"
+    yield "![Shares of the labels among all turns](labels.svg)\n"
+    yield "Mean over all steps and seeds:\n"
+    names = list(dict.fromkeys(key for one in training.values() for key in one["metrics"]))
+    yield _row("", *training)
+    yield _row("---", *["---"] * len(training))
+    for name in names:
+        cells = []
+        for one in training.values():
+            values = [step["mean"] for step in one["metrics"].get(name, {}).values()]
+            cells.append(f"{sum(values) / len(values):.4f}" if values else "-")
+        yield _row(f"`{name}`", *cells)
+    yield ""
+    yield "Parts of the interface, share of all rounds in which each was on for the next round:\n"
+    parts = list(dict.fromkeys(key for one in training.values() for key in one["interface"]))
+    if not parts:
+        yield "none was on in any run.\n"
+        return
+    yield _row("part", *training)
+    yield _row("---", *["---"] * len(training))
+    for part in parts:
+        cells = []
+        for one in training.values():
+            steps = max((len(by_step) for by_step in one["metrics"].values()), default=0)
+            on = sum(one["interface"].get(part, {}).values())
+            cells.append(f"{100 * on / max(1, steps):.0f} %")
+        yield _row(f"`{part}`", *cells)
+    yield ""
+
+
+def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Cost of a run\n"
+    yield _row("recipe", "tokens trained on", "s a step", "wall min", "core hours", "GPU hours")
+    yield _row(*["---"] * 6)
+    for recipe, one in cost.items():
+        step = "-" if one["step_s"] is None else f"{one['step_s']:.1f}"
+        yield _row(
+            recipe,
+            f"{one['trained_tokens']:,.0f}",
+            step,
+            f"{one['wall_s'] / 60:.1f}",
+            f"{one['core_hours']:.2f}",
+            f"{one['gpu_hours']:.2f}",
+        )
+
+
+def _points(estimate: Mapping[str, Any], sign: bool = False) -> str:
+    """An estimate in percent with its interval."""
+    form = "+.1f" if sign else ".1f"
+    value = format(100 * estimate["value"], form)
+    if estimate["low"] is None:
+        return value
+    low, high = (format(100 * estimate[end], form) for end in ("low", "high"))
+    return f"{value} ({low} to {high})"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

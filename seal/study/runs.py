@@ -1,0 +1,203 @@
+"""A study's launches: each missing run is started or gone on with, one after the other or abreast.
+
+In: a study. Out: runs on the disk, as the launcher leaves them, and a line a launch in the study's
+own log. A launch that fails is noted and the next one begins. On Ctrl-C the launches under way end
+as the launcher ends them, and the same command goes on.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from seal.checkpoint_folder import latest_whole
+from seal.evaluation.local_model import free_port
+from seal.loop_log import ROUNDS, LineReader
+from seal.study.definition import Study
+from seal.study.logs import FINISHED, RunLogs, read_run
+
+LAUNCHES = "launches.jsonl"
+INTERRUPTED_CODE = 130
+
+
+@dataclass
+class _Launch:
+    """A launch under way."""
+
+    recipe: str
+    seed: int
+    process: "subprocess.Popen[bytes]"
+    place: str | None
+    """Address of the Ray cluster; None: this machine."""
+    started: float
+
+
+def study_folder(root: Path, study: Study) -> Path:
+    """Where the study's own files go: log, report, figures."""
+    return root / "experiments" / "study" / study.name
+
+
+def read_runs(root: Path, study: Study) -> dict[tuple[str, int], RunLogs]:
+    """All of the study's runs as they lie on the disk, by recipe and seed."""
+    return {run: read_run(root, study.run_name(*run)) for run in study.runs()}
+
+
+def failures(folder: Path) -> dict[str, int]:
+    """Launches that failed, by name of the run."""
+    found: dict[str, int] = {}
+    for line in LineReader(folder / LAUNCHES).new():
+        if line["code"] not in (0, INTERRUPTED_CODE):
+            found[line["run"]] = found.get(line["run"], 0) + 1
+    return found
+
+
+def run_minutes(folder: Path) -> float | None:
+    """Mean minutes of a run so far, over its launches; None before the first has finished."""
+    spent: dict[str, float] = {}
+    done = set()
+    for line in LineReader(folder / LAUNCHES).new():
+        spent[line["run"]] = spent.get(line["run"], 0.0) + line["ended"] - line["started"]
+        if line["code"] == 0:
+            done.add(line["run"])
+    finished = [spent[run] for run in done]
+    return sum(finished) / len(finished) / 60 if finished else None
+
+
+def command(root: Path, study: Study, recipe: str, seed: int) -> list[str]:
+    """The launch of a run: a new one, or one that goes on with what there is."""
+    name = study.run_name(recipe, seed)
+    saved = latest_whole(root / "experiments" / name / "checkpoints")
+    recorded = (root / "launcher_record" / name / "config.yaml").is_file()
+    options = [*study.options, *(["--resume"] if saved is not None and recorded else [])]
+    own = [f"trainer.experiment_name={name}"]
+    if "--with-bfcl" in options:
+        # A service of its own, so that launches may run abreast.
+        own.append(f"env_service.env_url=http://127.0.0.1:{free_port()}")
+    start = [sys.executable, "launcher.py", f"--conf={study.conf}", *options, "--"]
+    return [*start, *study.run_overrides(recipe, seed), *own]
+
+
+def run_all(
+    root: Path, study: Study, places: Sequence[str | None], console: Console
+) -> dict[str, int]:
+    """Launch what has not finished, each run at most once.
+
+    Args:
+        root: The project's folder.
+        study: What to run.
+        places: Addresses of Ray clusters, each of which takes a run at a time; None: this machine.
+        console: For the progress.
+
+    Returns:
+        Exit codes of launches that failed, by name of the run.
+
+    Raises:
+        KeyboardInterrupt: The launches under way have ended before.
+    """
+    folder = study_folder(root, study)
+    folder.mkdir(parents=True, exist_ok=True)
+    states = read_runs(root, study)
+    waiting = [run for run, logs in states.items() if logs.state != FINISHED]
+    free, under_way, failed = list(places), list[_Launch](), dict[str, int]()
+    with _progress(console) as progress:
+        bar = progress.add_task(study.name, total=len(states), said="")
+        try:
+            while waiting or under_way:
+                while waiting and free:
+                    under_way.append(_start(root, study, *waiting.pop(0), free.pop(0)))
+                time.sleep(1.0)
+                for launch in [one for one in under_way if one.process.poll() is not None]:
+                    under_way.remove(launch)
+                    free.append(launch.place)
+                    code = _note(folder, study, launch)
+                    if code == INTERRUPTED_CODE:
+                        raise KeyboardInterrupt
+                    if code != 0:
+                        name = study.run_name(launch.recipe, launch.seed)
+                        failed[name] = code
+                        console.print(f"{name} failed, see {folder / f'{name}.log'}", style="red")
+                finished = len(states) - len(waiting) - len(under_way) - len(failed)
+                left = (len(waiting) + len(under_way)) / len(places)
+                steps = {
+                    f"{one.recipe} s{one.seed}": _step(root, study.run_name(one.recipe, one.seed))
+                    for one in under_way
+                }
+                said = _said(steps, run_minutes(folder) or study.minutes, left)
+                progress.update(bar, completed=finished, said=said)
+        finally:
+            _end(folder, study, under_way)
+    return failed
+
+
+def _start(root: Path, study: Study, recipe: str, seed: int, place: str | None) -> _Launch:
+    name = study.run_name(recipe, seed)
+    environment = {**os.environ, **({"RAY_ADDRESS": place} if place else {})}
+    with (study_folder(root, study) / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command(root, study, recipe, seed),
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C reaches it through us, once.
+            start_new_session=True,
+        )
+    return _Launch(recipe, seed, process, place, time.time())
+
+
+def _note(folder: Path, study: Study, launch: _Launch) -> int:
+    """Write down how a launch ended; returns its exit code."""
+    code = launch.process.wait()
+    line: dict[str, Any] = {
+        "run": study.run_name(launch.recipe, launch.seed),
+        "code": code,
+        "started": launch.started,
+        "ended": time.time(),
+        "place": launch.place,
+    }
+    with (folder / LAUNCHES).open("a", encoding="utf-8") as log:
+        log.write(json.dumps(line) + "\n")
+    return code
+
+
+def _end(folder: Path, study: Study, under_way: Sequence[_Launch]) -> None:
+    """Interrupt what runs, and wait until it has ended all of its processes."""
+    for launch in under_way:
+        if launch.process.poll() is None:
+            launch.process.send_signal(signal.SIGINT)
+    for launch in under_way:
+        _note(folder, study, launch)
+
+
+def _said(steps: Mapping[str, int], minutes: float | None, left: float) -> str:
+    """What runs now, and the time that is left."""
+    now = ", ".join(f"{run} step {step}" for run, step in steps.items())
+    return now if minutes is None else f"{now}; about {left * minutes / 60:.1f} h left"
+
+
+def _step(root: Path, name: str) -> int:
+    """Training steps that a run has done."""
+    path = root / "experiments" / name / "loop" / ROUNDS
+    return len(path.read_bytes().splitlines()) if path.is_file() else 0
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[said]}"),
+        console=console,
+        refresh_per_second=1,
+    )

@@ -1,0 +1,71 @@
+"""Runs that differ in more than recipe and seed are refused, and the difference is named."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from study_material import RECORD, differ, write_run
+
+from seal.study.comparable import check
+from seal.study.definition import Study, StudyError
+from seal.study.runs import read_runs
+
+STUDY = Study(
+    name="made",
+    conf=Path("exp/made.yaml"),
+    baseline="vanilla",
+    recipes={"vanilla": ("seal.weights.w_max=1",), "seal": ()},
+    seeds=(1, 2),
+    suites=("fixed",),
+)
+Write = Callable[..., None]
+
+
+def checked(root: Path, **other: Any) -> list[str]:
+    """Write the study's four runs, the last one with a change, and check them."""
+    for recipe, seed in STUDY.runs():
+        config = {"seal.weights.w_max": 1} if recipe == "vanilla" else {}
+        last = (recipe, seed) == ("seal", 2)
+        changed = {**other, "config": {**config, **other.get("config", {})}} if last else {}
+        scores = {2: {"fixed": {"multi_turn_base_1": [1.0]}}}
+        write_run(
+            root,
+            STUDY.run_name(recipe, seed),
+            seed,
+            scores,
+            **(changed or {"config": config}),
+        )
+    return check(STUDY, read_runs(root, STUDY), differ)
+
+
+def test_recipes_and_seeds_may_differ(tmp_path: Path) -> None:
+    assert checked(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"config": {"actor.lr": 2e-4}}, r"actor\.lr: 0\.0001 and 0\.0002"),
+        ({"config": {"data.seed": 5, "actor.new": 1}}, r"actor\.new: None and 1"),
+        ({"record": {"versions": {"verl": "0.9.2"}}}, r"different versions, versions\.verl"),
+        ({"record": {"data": {"data/train.parquet": "bb"}}}, "different data files"),
+        ({"record": {"interface_texts": "4567"}}, "different texts of the interface"),
+        ({"record": {"service_versions": {"bfcl-eval": "1"}}}, "different versions of the service"),
+        ({"dropped": 1}, r"lost groups unequally .* seal 2 of 32"),
+    ],
+)
+def test_what_else_differs_is_refused_by_name(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(StudyError, match=said):
+        checked(tmp_path, **change)
+
+
+def test_another_commit_or_machine_is_told(tmp_path: Path) -> None:
+    machine = {**RECORD["machine"], "cpu": "another"}
+    said = checked(tmp_path, record={"git": {"commit": "d" * 40}, "machine": machine})
+    assert [one.partition(":")[0] for one in said] == [
+        "runs have different code, git.commit",
+        "runs have different machines, machine.cpu",
+    ]

@@ -1,0 +1,75 @@
+"""What a study file may hold, and what is said of one that may not be used."""
+
+from pathlib import Path
+
+import pytest
+
+from seal.launch.recipe import load_recipe
+from seal.study.definition import StudyError, load_study
+
+EXP = Path(__file__).resolve().parents[3] / "exp"
+STUDY = """
+conf: exp/quickstart.yaml
+baseline: vanilla
+recipes: {vanilla: [+method=vanilla], seal: []}
+seeds: [1, 2]
+suites: [fixed]
+"""
+
+
+def written(folder: Path, text: str, name: str = "tiny.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_runs_go_seed_by_seed_and_have_the_studys_name(tmp_path: Path) -> None:
+    text = STUDY + "overrides: [a=1]\nfewer_seeds: {seal: [2]}\n"
+    study = load_study(written(tmp_path, text))
+    assert study.runs() == [("vanilla", 1), ("vanilla", 2), ("seal", 2)]
+    assert study.run_name("seal", 2) == "tiny-seal-s2"
+    assert study.run_overrides("vanilla", 1) == ["a=1", "+method=vanilla", "seed=1"]
+    assert study.options == ("--with-bfcl",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("conf: exp/quickstart.yaml", "", "conf is missing"),
+        ("suites: [fixed]", "suites: []", "suites is empty"),
+        ("suites: [fixed]", "suites: fixed", "suites: expected a list of texts, got 'fixed'"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "a seed stands there twice"),
+        ("seeds: [1, 2]", "seeds: [one]", "expected a list of whole numbers"),
+        ("seeds: [1, 2]", "seeds: []", "expected a list of whole numbers"),
+        ("baseline: vanilla", "baseline: grpo", "'grpo' is none of recipes: vanilla, seal"),
+        ("seal: []", "no/slash: []", "'no/slash' names folders"),
+        ("seal: []", "seal: {a: 1}", "expected a list of texts"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\nfewer_seeds: {seal: [3]}", "not in seeds"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\nfewer_seeds: {vanilla: [1]}", "baseline has to have"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\nseed: 3", "unknown key 'seed'; there are: conf"),
+        ("conf: exp/quickstart.yaml", "conf: [", "is no YAML"),
+    ],
+)
+def test_a_bad_study_is_refused_in_a_sentence(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    assert old in STUDY
+    with pytest.raises(StudyError, match=said) as refused:
+        load_study(written(tmp_path, STUDY.replace(old, new)))
+    assert "tiny.yaml" in str(refused.value)
+
+
+def test_a_file_that_is_not_there_or_no_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="cannot be read: No such file"):
+        load_study(tmp_path / "none.yaml")
+    with pytest.raises(StudyError, match="is no study"):
+        load_study(written(tmp_path, "- a\n"))
+
+
+@pytest.mark.parametrize("path", sorted((EXP / "study").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_run_of_the_projects_studies_is_a_recipe(path: Path) -> None:
+    study = load_study(path)
+    for recipe in study.recipes:
+        seed = study.seeds_of(recipe)[0]
+        loaded = load_recipe(EXP.parent / study.conf, study.run_overrides(recipe, seed))
+        assert loaded.seed == loaded.data.seed == loaded.actor_rollout_ref.rollout.seed == seed

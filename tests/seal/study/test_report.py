@@ -1,0 +1,187 @@
+"""A report on made-up runs with known answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from study_material import differ, drawn, write_run
+
+from seal.study import figures, pages
+from seal.study.definition import Study, StudyError
+from seal.study.logs import keep
+from seal.study.report import report
+from seal.study.runs import read_runs
+
+SEEDS = (1, 2, 3, 4)
+STUDY = Study(
+    name="made",
+    conf=Path("exp/made.yaml"),
+    baseline="vanilla",
+    recipes={"vanilla": (), "seal": (), "placebo": ()},
+    seeds=SEEDS,
+    suites=("held_out",),
+    declared_step=4,
+    development="development",
+)
+TASKS = 30
+BASE = [0.1 + 0.02 * number for number in range(TASKS)]
+LIFT = {"vanilla": 0.0, "seal": 0.25, "placebo": 0.0}
+
+
+def write_study(root: Path, **last: Any) -> None:
+    """Runs in which "seal" is 25 points better and "placebo" is not."""
+    for place, (recipe, seed) in enumerate(STUDY.runs()):
+        rates = [rate + LIFT[recipe] for rate in BASE]
+        scores = {
+            step: {
+                "held_out": drawn(rates, rollouts=4, seed=100 * place + step),
+                # Step 2 is the best one there, in every run.
+                "development": {"multi_turn_base_900": [float(step == 2)]},
+            }
+            for step in (0, 2, 4)
+        }
+        extra = last if place == len(STUDY.runs()) - 1 else {}
+        write_run(root, STUDY.run_name(recipe, seed), seed, scores, rounds=4, **extra)
+
+
+def made(root: Path, **options: Any) -> dict[str, Any]:
+    return report(STUDY, read_runs(root, STUDY), {}, {}, differ, **options)
+
+
+def figure(document: dict[str, Any], recipe: str, rule: str = "last") -> dict[str, Any]:
+    (found,) = [
+        one
+        for one in document["suites"]["held_out"]["figures"]
+        if (one["recipe"], one["step_rule"], one["tasks"]) == (recipe, rule, "all")
+    ]
+    return found
+
+
+def test_a_planted_difference_is_found_and_a_placebo_is_not(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    document = made(tmp_path)
+    assert document["complete"] and document["notes"] == []
+    against = figure(document, "seal")["against_baseline"]
+    difference = against["difference"]
+    assert difference["excludes_zero"] and difference["low"] < 0.25 < difference["high"]
+    assert against["probability_of_improvement"]["low"] > 0.5
+    placebo = figure(document, "placebo")["against_baseline"]["difference"]
+    assert not placebo["excludes_zero"] and placebo["low"] < 0 < placebo["high"]
+    assert "against_baseline" not in figure(document, "vanilla")
+
+
+def test_steps_are_chosen_by_their_rules(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    document = made(tmp_path)
+    assert figure(document, "seal", "start")["steps"] == [0] * 4
+    assert figure(document, "seal", "last")["steps"] == [4] * 4
+    assert figure(document, "seal", "declared")["steps"] == [4] * 4
+    assert figure(document, "seal", "development")["steps"] == [2] * 4
+    best = figure(document, "seal", "best")["mean"]["value"]
+    assert best >= figure(document, "seal", "development")["mean"]["value"]
+    # What a selection on the reported suite adds is never below zero.
+    assert document["suites"]["held_out"]["selection"]["against"] == "development"
+    assert document["suites"]["held_out"]["selection"]["optimism"] > 0
+
+
+def test_means_are_those_of_the_logs(tmp_path: Path) -> None:
+    for recipe, seed in STUDY.runs():
+        lift = {"vanilla": 0.0, "seal": 1.0, "placebo": 0.5}[recipe]
+        scores = {
+            2: {
+                "held_out": {
+                    "multi_turn_base_1": [0.0, lift],
+                    "multi_turn_miss_func_1": [1.0, 1.0],
+                },
+                "development": {"multi_turn_base_900": [1.0]},
+            }
+        }
+        write_run(tmp_path, STUDY.run_name(recipe, seed), seed, scores)
+    document = made(tmp_path)
+    assert figure(document, "seal")["mean"]["value"] == (0.5 + 1) / 2
+    assert figure(document, "seal")["pass_at"]["2"]["value"] == 1.0
+    assert figure(document, "seal")["pass_all"]["2"]["value"] == 0.5
+    assert figure(document, "seal")["by_seed"] == [0.75] * 4
+    assert figure(document, "seal")["against_baseline"]["difference"]["value"] == 0.25
+    training = document["training"]["seal"]
+    assert training["metrics"]["label/state_mismatch"]["1"]["mean"] == 0.25
+    advantage = training["metrics"]["seal/advantage/token_mean_after"]["2"]
+    assert advantage["mean"] == pytest.approx(-0.25) and advantage["low"] < -0.25
+    assert training["interface"] == {"schema_cues": {"2": 1.0}}
+    assert document["cost"]["seal"] == pytest.approx(
+        {
+            "trained_tokens": 1000,
+            "step_s": 10.0,
+            "wall_s": 20.0,
+            "core_hours": 40 / 3600,
+            "gpu_hours": 0.0,
+        }
+    )
+
+
+def test_tasks_can_be_left_out(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    gone = {"without the hard ones": frozenset(f"multi_turn_base_{n}" for n in range(15))}
+    document = report(STUDY, read_runs(tmp_path, STUDY), gone, {}, differ)
+    figures_of = document["suites"]["held_out"]["figures"]
+    kinds = {one["tasks"]: one["mean"]["tasks"] for one in figures_of}
+    assert kinds == {"all": TASKS, "without the hard ones": 15}
+
+
+def test_a_run_that_did_not_finish_is_counted_and_not_dropped_silently(tmp_path: Path) -> None:
+    write_study(tmp_path, done=False)
+    failed = {"made-placebo-s4": 2, "made-seal-s1": 1}
+    document = report(STUDY, read_runs(tmp_path, STUDY), {}, failed, differ)
+    assert not document["complete"]
+    assert document["notes"] == [
+        "made-seal-s1 has finished after 1 failed launches",
+        "made-placebo-s4 has not finished; failed launches: 2",
+    ]
+    assert figure(document, "placebo")["seeds"] == [1, 2, 3]
+    # Paired by the seeds that both have.
+    assert figure(document, "placebo")["against_baseline"]["seeds"] == [1, 2, 3]
+    assert "**The study is not complete.**" in pages.page(document)
+
+
+def test_without_a_baseline_there_is_nothing_to_report(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no run of the baseline 'vanilla' has finished"):
+        made(tmp_path)
+
+
+def test_runs_that_played_other_tasks_are_refused(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    log = tmp_path / "experiments/tech_synthetic/made-seal-s2/validation_log/4.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(StudyError, match="made-seal-s2, step 4, suite 'held_out': other tasks"):
+        made(tmp_path)
+
+
+def test_what_is_kept_gives_the_same_report(tmp_path: Path) -> None:
+    write_study(tmp_path / "all")
+    for run in STUDY.runs():
+        keep(tmp_path / "all", STUDY.run_name(*run), tmp_path / "kept")
+    assert made(tmp_path / "kept") == made(tmp_path / "all")
+    size = {
+        place: sum(file.stat().st_size for file in (tmp_path / place).rglob("*") if file.is_file())
+        for place in ("all", "kept")
+    }
+    assert size["kept"] < size["all"] / 4
+    texts = [file.read_text() for file in (tmp_path / "kept").rglob("*.jsonl")]
+    assert not any("dialogue" in text or "profile" in text for text in texts)
+
+
+def test_the_page_and_the_figures_hold_the_figures(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    document = json.loads(json.dumps(made(tmp_path)))
+    page = pages.page(document)
+    difference = figure(document, "seal")["against_baseline"]["difference"]
+    shown = f"{100 * difference['value']:+.1f} ({100 * difference['low']:+.1f} to"
+    assert f"** {shown}" in page.replace("**+", "** +")
+    assert "selected on what is reported: too high" in page
+    drawn_files = figures.draw(document, tmp_path)
+    assert {path.name for path in drawn_files} == {
+        f"{name}.{kind}" for name in ("held_out", "training", "labels") for kind in ("svg", "png")
+    }
+    svg = (tmp_path / "held_out.svg").read_text()
+    assert svg.startswith("<?xml") and all(path.stat().st_size > 5000 for path in drawn_files)

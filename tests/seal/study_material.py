@@ -1,0 +1,132 @@
+"""Made-up runs on the disk, as the launcher leaves them, with known scores."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+
+CONFIG = {
+    "seed": 1,
+    "data": {"train_files": "data/train.parquet", "train_batch_size": 8, "seed": 1},
+    "seal": {"weights": {"w_max": 2.0}, "run_id": "x"},
+    "trainer": {"experiment_name": "x", "nnodes": 1, "n_gpus_per_node": 1, "device": "cpu"},
+    "actor": {"lr": 1e-4},
+}
+RECORD = {
+    "versions": {"verl": "0.9.1", "torch": "2.13.0"},
+    "service_versions": {"bfcl-eval": "2026.3.23"},
+    "data": {"data/train.parquet": "aa"},
+    "interface_texts": "0123",
+    "git": {"commit": "c" * 40, "changed": False},
+    "machine": {"cpu": "one", "cores": 2, "gpus": []},
+}
+
+
+def differ(one: Sequence[str], other: Sequence[str]) -> set[str]:
+    """Keys in which two lists of overrides such as "actor.lr=2" differ, seeds with theirs."""
+    changed = {override.partition("=")[0] for override in {*one} ^ {*other}}
+    return changed | ({"data.seed"} if "seed" in changed else set())
+
+
+def write_run(
+    root: Path,
+    name: str,
+    seed: int,
+    scores: Mapping[int, Mapping[str, Mapping[str, Sequence[float]]]],
+    *,
+    config: Mapping[str, Any] | None = None,
+    record: Mapping[str, Any] | None = None,
+    rounds: int = 2,
+    dropped: int = 0,
+    done: bool = True,
+) -> None:
+    """Write a run.
+
+    Args:
+        root: Folder that stands for the project's.
+        name: Of the run.
+        seed: Its seed.
+        scores: By step, suite and task: the scores of the task's rollouts.
+        config: Changes of the configuration, by key with dots.
+        record: Changes of the record.
+        rounds: Training steps.
+        dropped: Groups that were lost in each step.
+        done: Whether it has finished.
+    """
+    made = OmegaConf.create(CONFIG)
+    for key, value in {
+        "seed": seed,
+        "data.seed": seed,
+        "trainer.experiment_name": name,
+        "seal.run_id": name,
+        **(config or {}),
+    }.items():
+        OmegaConf.update(made, key, value)
+    folder = root / "launcher_record" / name
+    folder.mkdir(parents=True)
+    OmegaConf.save(made, folder / "config.yaml")
+    (folder / "record.json").write_text(json.dumps({**RECORD, **(record or {})}))
+    loop = root / "experiments" / name / "loop"
+    loop.mkdir(parents=True)
+    lines = [
+        {
+            "time": 100.0 + step,
+            "step": step,
+            "metrics": {"seal/pass_rate": 0.5, "seal/advantage/token_mean_after": -0.1 * seed},
+            "rollouts": 32,
+            "dropped_groups": dropped,
+            "labels": {"multi_turn_base": {"pass": 3, "state_mismatch": 1}},
+            "interface": {"active": ["schema_cues"] if step > 1 else [], "text": "long " * 99},
+            "profile": "long " * 99,
+        }
+        for step in range(1, rounds + 1)
+    ]
+    write_lines(loop / "rounds.jsonl", lines)
+    last = "done" if done else "interrupted"
+    write_lines(loop / "phases.jsonl", [{"time": 1.0, "phase": last, "step": rounds}])
+    metrics = [
+        {
+            "step": step,
+            "data": {"timing_s/step": 10.0, "perf/total_num_tokens": 500, "actor/entropy": 0.2},
+        }
+        for step in range(1, rounds + 1)
+    ]
+    # The second half of a run that was resumed.
+    write_lines(root / "experiments" / name / "metrics.1.jsonl", metrics[:1])
+    write_lines(root / "experiments" / name / "metrics.jsonl", metrics[1:])
+    for step, suites in scores.items():
+        rollouts = [
+            {
+                "step": step,
+                "suite": suite,
+                "task_id": task,
+                "category": task.rpartition("_")[0],
+                "score": score,
+                "labels": "pass",
+                "input": "a long dialogue " * 99,
+            }
+            for suite, tasks in suites.items()
+            for task, every in tasks.items()
+            for score in every
+        ]
+        path = root / f"experiments/tech_synthetic/{name}/validation_log/{step}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_lines(path, rollouts)
+
+
+def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def drawn(
+    rates: Sequence[float], rollouts: int, seed: int, category: str = "multi_turn_base"
+) -> dict[str, list[float]]:
+    """Scores of tasks that pass with given rates."""
+    draw = np.random.default_rng(seed)
+    return {
+        f"{category}_{number}": draw.binomial(1, rate, rollouts).astype(float).tolist()
+        for number, rate in enumerate(rates)
+    }
