@@ -11,8 +11,12 @@ time:
   the same, drawn by scenario, without that leak;
 * data/smollm2_split.json, data/smollm2_train.parquet, data/smollm2_eval.parquet: that split with
   some training scenarios set apart for development, and what exp/smollm2.yaml trains and evaluates;
+* data/bfcl_clean_split.json, data/bfcl_clean_train.parquet, data/bfcl_clean_eval.parquet: the same
+  with all categories and the whole benchmark (exp/protocol/clean.yaml);
 * data/quickstart_tasks.json, data/quickstart_train.parquet, data/quickstart_eval.parquet: the
   shortest training tasks, and what the quickstart evaluates;
+* data/tiny_study_train.parquet, data/tiny_study_eval.parquet: most of those tasks to train on, and
+  what exp/study/tiny.yaml evaluates;
 * env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl: every task with its reference,
   for summaries. It holds answers and is not committed.
 
@@ -36,31 +40,16 @@ from typing import TYPE_CHECKING, Any
 # mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
 if TYPE_CHECKING:
     from scripts import bfcl_splits as splits
+    from scripts import bfcl_tables as tables
 else:
     import bfcl_splits as splits
+    import bfcl_tables as tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PROCESSED = "env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl"
 TASKS_PER_CATEGORY = 200
 NEEDED = {"id": str, "question": list, "involved_classes": list}
 NEEDED_OF_REFERENCES = {"id": str, "ground_truth": list}
-QUICKSTART_TASKS = 32
-QUICKSTART_ROLLOUTS = 8
-QUICKSTART_EVALUATION_PER_CATEGORY = 5
-SMOLLM2_DEVELOPMENT = 20
-"""Scenarios set apart."""
-SMOLLM2_FIXED = 32
-SMOLLM2_ROLLOUTS = 4
-TABLES = (
-    "bfcl_train.parquet",
-    "bfcl_eval_400.parquet",
-    "bfcl_scenario_train.parquet",
-    "bfcl_scenario_eval.parquet",
-    "quickstart_train.parquet",
-    "quickstart_eval.parquet",
-    "smollm2_train.parquet",
-    "smollm2_eval.parquet",
-)
 
 
 def read_tasks(folder: Path) -> list[splits.Task]:
@@ -102,125 +91,6 @@ def read_tasks(folder: Path) -> list[splits.Task]:
     return tasks
 
 
-def row(
-    task: splits.Task, index: int, *, mode: str, suite: str, temperature: float | None = None
-) -> dict[str, Any]:
-    """A task as verl reads it.
-
-    Args:
-        task: The task.
-        index: Number of the row.
-        mode: "train" (through the learning interface) or "eval".
-        suite: Which summary the row belongs to.
-        temperature: Sampling temperature of this row; None: the recipe's.
-    """
-    return {
-        "data_source": f"{suite}/{task.category}",
-        # verl wants a prompt; tasks that open with an empty turn have no message to show.
-        "prompt": task.question[0] or [{"role": "user", "content": ""}],
-        "ability": "tool_use",
-        "reward_model": {"style": "environment", "ground_truth": ""},
-        "extra_info": {
-            "index": index,
-            "task_id": task.task_id,
-            "category": task.category,
-            "mode": mode,
-            "suite": suite,
-            "temperature": temperature,
-        },
-        "agent_name": "seal",
-    }
-
-
-def training_rows(tasks: list[splits.Task]) -> list[dict[str, Any]]:
-    """Rows of tasks to train on, seen through the learning interface."""
-    return [row(task, index, mode="train", suite="train") for index, task in enumerate(tasks)]
-
-
-def benchmark_rows(tasks: list[splits.Task]) -> list[dict[str, Any]]:
-    """Rows of tasks to evaluate on: the untouched benchmark, at the recipe's temperature."""
-    return [row(task, index, mode="eval", suite="benchmark") for index, task in enumerate(tasks)]
-
-
-def quickstart_evaluation(
-    shortest: list[splits.Task], evaluation: list[splits.Task]
-) -> list[dict[str, Any]]:
-    """The quickstart's two suites: its training tasks sampled, some evaluation tasks greedily."""
-    some = [
-        task
-        for category in splits.CATEGORIES
-        for task in [t for t in evaluation if t.category == category][
-            :QUICKSTART_EVALUATION_PER_CATEGORY
-        ]
-    ]
-    return [
-        *sampled_rows(shortest, "fixed", QUICKSTART_ROLLOUTS),
-        *({**entry, "__rollout_n__": 1} for entry in benchmark_rows(some)),
-    ]
-
-
-def sampled_rows(tasks: Iterable[splits.Task], suite: str, rollouts: int) -> list[dict[str, Any]]:
-    """Rows of tasks to sample several times at temperature 1, without the learning interface."""
-    return [
-        # verl reads the number of rollouts of a row from this column.
-        {
-            **row(task, index, mode="eval", suite=suite, temperature=1.0),
-            "__rollout_n__": rollouts,
-        }
-        for index, task in enumerate(tasks)
-    ]
-
-
-def smollm2_evaluation(
-    development: list[splits.Task], training: list[splits.Task], evaluation: list[splits.Task]
-) -> list[dict[str, Any]]:
-    """SmolLM2's suites: development, training tasks, and held-out tasks sampled and greedily."""
-    greedy = (
-        row(task, index, mode="eval", suite="held_out_greedy")
-        for index, task in enumerate(evaluation)
-    )
-    return [
-        *sampled_rows(development, "development", SMOLLM2_ROLLOUTS),
-        *sampled_rows(training[:SMOLLM2_FIXED], "fixed", SMOLLM2_ROLLOUTS),
-        *sampled_rows(evaluation, "held_out", SMOLLM2_ROLLOUTS),
-        *({**entry, "__rollout_n__": 1} for entry in greedy),
-    ]
-
-
-def recipe_files(tasks: list[splits.Task], seed: int) -> dict[str, bytes]:
-    """The files of the recipes, by name."""
-    published, disjoint = splits.category_split(tasks, seed), splits.scenario_split(tasks, seed)
-    shortest = sorted(_base(published.train), key=lambda task: task.length)[:QUICKSTART_TASKS]
-    apart = splits.development_scenarios(disjoint.train, seed, SMOLLM2_DEVELOPMENT)
-    development = [task for task in _base(disjoint.train) if task.scenario in apart]
-    trained = [task for task in disjoint.train if task.scenario not in apart]
-    pool = sorted(_base(trained), key=lambda task: task.length)
-    rows = (
-        training_rows(published.train),
-        benchmark_rows(published.val),
-        training_rows(disjoint.train),
-        benchmark_rows(disjoint.val),
-        training_rows(shortest),
-        quickstart_evaluation(shortest, published.val),
-        training_rows(pool),
-        smollm2_evaluation(development, pool, _base(disjoint.val)),
-    )
-    sides = {"train": trained, "development": development, "val": disjoint.val}
-    return {
-        "bfcl_400_split.json": _document(_listed(published, seed)),
-        "bfcl_scenario_split.json": _document(_listed(disjoint, seed)),
-        "quickstart_tasks.json": _document([task.task_id for task in shortest]),
-        "smollm2_split.json": _document(
-            {"seed": seed} | {name: [task.task_id for task in sides[name]] for name in sides}
-        ),
-        **{name: _table(table) for name, table in zip(TABLES, rows, strict=True)},
-    }
-
-
-def _base(tasks: Iterable[splits.Task]) -> list[splits.Task]:
-    return [task for task in tasks if task.category == "multi_turn_base"]
-
-
 def split_files(split: splits.Split, stem: str) -> dict[str, bytes]:
     """Both tables of somebody's split, by name.
 
@@ -229,12 +99,12 @@ def split_files(split: splits.Split, stem: str) -> dict[str, bytes]:
     """
     names = (f"{stem}_train.parquet", f"{stem}_eval.parquet")
     for name in names:
-        if name in TABLES:
+        if name in tables.TABLES:
             raise splits.BadData(
                 f"its table would be {name}, which is a recipe's; rename the split file"
             )
-    rows = (training_rows(split.train), benchmark_rows(split.val))
-    return {name: _table(table) for name, table in zip(names, rows, strict=True)}
+    rows = (tables.training_rows(split.train), tables.benchmark_rows(split.val))
+    return {name: tables.parquet(table) for name, table in zip(names, rows, strict=True)}
 
 
 def processed_lines(tasks: Iterable[splits.Task]) -> bytes:
@@ -322,22 +192,6 @@ def _rows(path: Path, needed: Mapping[str, type]) -> list[dict[str, Any]]:
     return rows
 
 
-def _listed(split: splits.Split, seed: int) -> dict[str, Any]:
-    sides = {"train": split.train, "val": split.val}
-    return {"seed": seed} | {side: [task.task_id for task in sides[side]] for side in sides}
-
-
-def _document(content: Any) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()
-
-
-def _table(rows: list[dict[str, Any]]) -> bytes:
-    import pandas as pd  # the environment service's environment has none, and needs none
-
-    table: bytes = pd.DataFrame(rows).to_parquet(index=False)
-    return table
-
-
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -379,7 +233,7 @@ def _run(args: argparse.Namespace) -> None:
             files = {args.out / name: content for name, content in made.items()}
     else:
         if not args.processed_only:
-            made = recipe_files(tasks, args.seed)
+            made = tables.recipe_files(tasks, args.seed)
             files = {args.out / name: content for name, content in made.items()}
             reported["bfcl_400_split.json"] = splits.category_split(tasks, args.seed)
             reported["bfcl_scenario_split.json"] = splits.scenario_split(tasks, args.seed)

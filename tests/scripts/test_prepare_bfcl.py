@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import bfcl_tables
 import pandas as pd
 import prepare_bfcl
 import pytest
@@ -23,6 +24,9 @@ from bfcl_splits import (
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {
     "bfcl_400_split.json",
+    "bfcl_clean_eval.parquet",
+    "bfcl_clean_split.json",
+    "bfcl_clean_train.parquet",
     "bfcl_eval_400.parquet",
     "bfcl_scenario_eval.parquet",
     "bfcl_scenario_split.json",
@@ -34,6 +38,8 @@ MADE = {
     "smollm2_eval.parquet",
     "smollm2_split.json",
     "smollm2_train.parquet",
+    "tiny_study_eval.parquet",
+    "tiny_study_train.parquet",
 }
 SPLITS = {
     "bfcl_400_split.json": ("bfcl_train.parquet", "bfcl_eval_400.parquet"),
@@ -209,8 +215,51 @@ def test_smollm2s_suites(smollm2: dict[str, list[Task]], made: Path) -> None:
     }
 
 
+def ids(rows: Any) -> list[str]:
+    return [info["task_id"] for info in rows["extra_info"]]
+
+
+def test_the_clean_protocol_has_smollm2s_scenarios_with_all_categories(
+    smollm2: dict[str, list[Task]], made: Path, tasks: list[Task]
+) -> None:
+    split = json.loads((made / "bfcl_clean_split.json").read_text())
+    assert {side: len(split[side]) for side in SMOLLM2_SIDES} == {
+        "train": 320,
+        "development": 80,
+        "val": 400,
+    }
+    scenarios = {task.task_id: task.scenario for task in tasks}
+    apart = {task.scenario for task in smollm2["development"]}
+    assert {scenarios[task] for task in split["development"]} == apart
+    rows = pd.read_parquet(made / "bfcl_clean_eval.parquet")
+    assert ids(rows) == [*split["development"], *split["val"]]
+    suites = Counter(info["suite"] for info in rows["extra_info"])
+    assert suites == {"development": 80, "benchmark": 400}
+    assert ids(pd.read_parquet(made / "bfcl_clean_train.parquet")) == split["train"]
+
+
+def test_the_tiny_study_trains_on_three_quarters_of_the_quickstarts_tasks(made: Path) -> None:
+    trained = ids(pd.read_parquet(made / "tiny_study_train.parquet"))
+    rows = pd.read_parquet(made / "tiny_study_eval.parquet")
+    kinds = Counter(
+        (info["suite"], info["mode"], info["temperature"], rollouts)
+        for info, rollouts in zip(rows["extra_info"], rows["__rollout_n__"], strict=True)
+    )
+    assert kinds == {
+        ("fixed", "eval", 1.0, 8): 24,
+        ("untrained", "eval", 1.0, 16): 8,
+        ("fixed_with_interface", "train", 1.0, 4): 24,
+    }
+    of_suite: dict[str, set[str]] = {suite: set() for suite, *_ in kinds}
+    for info in rows["extra_info"]:
+        of_suite[info["suite"]].add(info["task_id"])
+    assert of_suite["fixed"] == of_suite["fixed_with_interface"] == set(trained)
+    known = json.loads((made / "quickstart_tasks.json").read_text())
+    assert of_suite["untrained"] == set(known) - set(trained)
+
+
 def test_another_seed_splits_otherwise(made: Path, tasks: list[Task]) -> None:
-    files = prepare_bfcl.recipe_files(tasks, seed=1)
+    files = bfcl_tables.recipe_files(tasks, seed=1)
     assert all(files[name] != (made / name).read_bytes() for name in SPLITS)
 
 

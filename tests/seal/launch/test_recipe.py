@@ -148,6 +148,16 @@ def test_a_method_changes_one_line_of_any_recipe(name: str, recipe: str) -> None
     Exposure(**settings.exposure)
 
 
+def test_the_clean_protocol_chooses_on_the_development_set() -> None:
+    clean = flat(load_recipe(EXP / "SEAL.yaml", ["+protocol=clean"]))
+    published = flat(load_recipe(EXP / "SEAL.yaml", []))
+    assert {key: clean[key] for key in clean if clean[key] != published[key]} == {
+        ".data.train_files": "data/bfcl_clean_train.parquet",
+        ".data.val_files": "data/bfcl_clean_eval.parquet",
+        ".seal.best_metric": "val-seal/development/category_average",
+    }
+
+
 @pytest.fixture(scope="module", params=[[], ["+machine=quickstart"]], ids=["gpu", "cpu_twin"])
 def full(request: pytest.FixtureRequest) -> tuple[list[str], dict[str, Any]]:
     return request.param, flat(load_recipe(EXP / "SEAL.yaml", request.param))
