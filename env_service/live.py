@@ -93,7 +93,7 @@ class LiveEpisodes:
         """Take a step, or answer a repeated one from the record."""
         with self._working_on(instance_id) as live:
             if number is not None and number < len(live.replies):
-                return live.replies[number]
+                return self._repeated(live, message, number)
             if number is not None and number > len(live.replies):
                 raise ServiceError(
                     409,
@@ -105,6 +105,18 @@ class LiveEpisodes:
             reply = await self._pool.step(journal, message)
             live.replies.append(reply)
             return reply
+
+    @staticmethod
+    def _repeated(live: LiveEpisode, message: Message, number: int) -> bytes:
+        journal, _ = live.opened.result()
+        if json.loads(journal.entries[number].message) != message:
+            raise ServiceError(
+                409,
+                "step_taken",
+                f"step {number} of instance {live.spec.instance_id!r} was taken with another "
+                f"message; the next step is {len(live.replies)}",
+            )
+        return live.replies[number]
 
     async def evaluate(self, instance_id: str, sparse: bool) -> bytes:
         """Judge an episode as it stands."""

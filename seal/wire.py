@@ -13,8 +13,8 @@ Added to that wire:
   (default: the newest); `tool_format`, how raw assistant text writes
   calls (seal.formats, default "hermes"); `tools` "prompt" (default, docs as text in a system
   message) or "structured" (docs in `info.tools`).
-* /step params: `step`, the number of this step from 0; a repeated number is answered from the
-  record and never run twice.
+* /step params: `step`, the number of this step from 0; the same message with a repeated
+  number is answered from the record and never run twice.
 * /evaluate params: `sparse`; true makes `data` the accuracy alone.
 * PUT /runs/{run_id}/profile {profile, config, interface}: the back edge. A failure profile goes
   in, with the interface that was shown, and the evolved one comes back. GET

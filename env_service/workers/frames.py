@@ -1,4 +1,4 @@
-"""What the service and a worker process say to each other over their socket.
+"""What the service and a worker process say to each other over their socket, and the time it takes.
 
 A frame is two lengths, a JSON header and a body. Requests have no body; the body of an answer is
 the JSON text of the wire's `data`, which the service passes on without reading it. Nothing is
@@ -18,6 +18,21 @@ LENGTHS = struct.Struct(">II")
 PROGRESS = struct.Struct("q")
 """Shared word: index of the call that runs for the first time, IDLE while none does."""
 IDLE = -1
+
+
+def message_limit_s(call_time_s: float) -> float:
+    """Seconds that all calls of one message may take together."""
+    return 2 * call_time_s
+
+
+def replay_limit_s(call_time_s: float, taken_s: float) -> float:
+    """Seconds that a replay may take: rebuilding or verifying, which runs some calls several times.
+
+    Args:
+        call_time_s: Limit of one call.
+        taken_s: What the steps took when they were taken first.
+    """
+    return 12 * call_time_s + 8 * taken_s
 
 
 @dataclass(frozen=True)

@@ -47,18 +47,14 @@ from env_service.workers.frames import (
     Setup,
     Spec,
     entry_from,
+    message_limit_s,
     pack,
+    replay_limit_s,
     spec_from,
 )
 
 logger = logging.getLogger(__name__)
 
-MESSAGE_CALLS = 2
-"""Time limit of all calls of one message together, in time limits of one call."""
-REPLAY_CALLS = 12
-REPLAY_TIMES = 8
-"""Time limit of a replay (rebuilding, verifying): so many time limits of one call, and so many
-times what the steps took when they were taken first (verifying runs some calls several times)."""
 MOST_EPISODES = 1000
 """Episodes a worker holds; of more, the one unused for longest goes, to be rebuilt when needed."""
 
@@ -87,12 +83,11 @@ class Alarm:
 
     def replay(self, seconds: float) -> None:
         """Calls are about to run again that have taken so many seconds."""
-        limit = REPLAY_CALLS * self._call_time_s + REPLAY_TIMES * seconds
-        signal.setitimer(signal.ITIMER_REAL, limit)
+        signal.setitimer(signal.ITIMER_REAL, replay_limit_s(self._call_time_s, seconds))
 
     def message(self) -> None:
         """A message is about to be taken for the first time: read, and its calls run."""
-        limit = MESSAGE_CALLS * self._call_time_s
+        limit = message_limit_s(self._call_time_s)
         self._deadline = time.monotonic() + limit
         signal.setitimer(signal.ITIMER_REAL, limit)
 

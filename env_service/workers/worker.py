@@ -7,6 +7,7 @@ this one is stuck. Called by `pool`.
 
 import asyncio
 import dataclasses
+import math
 import mmap
 import os
 import signal
@@ -26,9 +27,16 @@ from env_service.workers.frames import (
     Entry,
     Setup,
     Spec,
+    message_limit_s,
     pack,
+    replay_limit_s,
     unpack,
 )
+
+MARGIN_S = 3.0
+"""Seconds beyond its own limit after which a process counts as stopped."""
+START_S = 120.0
+"""Seconds that a process may take until it is ready."""
 
 
 @dataclass(eq=False)
@@ -56,16 +64,24 @@ class Job:
     journal: Journal | None = None
     """The episode it is about, if it is about one."""
 
-    def frame(self, worker: "Worker", forget: list[int], with_journal: bool) -> bytes:
-        """The request as this worker needs it: a stranger to the episode gets its journal."""
+    def frame(self, forget: list[int], with_journal: bool) -> bytes:
+        """The request as a worker needs it: a stranger to the episode gets its journal."""
         request = {**self.request, "forget": forget}
         if self.journal is not None:
             request["key"] = self.journal.key
             request["taken"] = len(self.journal.entries)
-            if with_journal or self.journal.home is not worker:
+            if with_journal:
                 request["spec"] = self.journal.spec
                 request["journal"] = self.journal.entries
         return pack(request)
+
+    def limit_s(self, call_time_s: float, with_journal: bool) -> float:
+        """Seconds that a worker may take, by the limits that it has set itself."""
+        limit = message_limit_s(call_time_s)
+        if with_journal or self.request["do"] == "evaluate":
+            entries = self.journal.entries if self.journal is not None else []
+            limit += replay_limit_s(call_time_s, sum(entry.seconds for entry in entries))
+        return limit
 
 
 class WorkerDied(Exception):
@@ -104,6 +120,7 @@ class Worker(asyncio.Protocol):
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None
         self._since = 0.0
+        self._due = math.inf
         self._forget: list[int] = []
         self._transport: asyncio.WriteTransport | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -121,6 +138,7 @@ class Worker(asyncio.Protocol):
 
     async def start(self) -> None:
         """Start the process; `on_ready` or `on_death` will be called."""
+        self._due = time.monotonic() + START_S
         shared = os.memfd_create("progress")
         try:
             ours, theirs = socket.socketpair()
@@ -170,6 +188,11 @@ class Worker(asyncio.Protocol):
         """Whether the current job has been running for so long."""
         return self._current is not None and time.monotonic() - self._since > after_s
 
+    @property
+    def overdue(self) -> bool:
+        """Whether it should have answered, begun or ended by now, as a stopped process never does."""
+        return time.monotonic() > self._due
+
     def submit(self, job: Job) -> None:
         """Take a job."""
         self._waiting.append(job)
@@ -188,6 +211,7 @@ class Worker(asyncio.Protocol):
     def retire(self) -> None:
         """Let the process end when it has answered what it is at."""
         self.ready = False
+        self._due = time.monotonic() + MARGIN_S
         if self._transport is not None:
             self._transport.write_eof()
 
@@ -239,6 +263,7 @@ class Worker(asyncio.Protocol):
         status = answer.header["status"]
         if status == "ready":
             self.ready = self.was_ready = True
+            self._due = math.inf
             self._on_ready(self)
             return
         if status == "broken":
@@ -250,6 +275,7 @@ class Worker(asyncio.Protocol):
             self._send(job, with_journal=True)
             return
         self._current = None
+        self._due = math.inf
         self.jobs_done += 1
         if job.journal is not None and job.journal.home is not self:
             if job.journal.home is not None:
@@ -262,10 +288,12 @@ class Worker(asyncio.Protocol):
     def _next(self) -> None:
         if self._current is None and self._waiting:
             self._current = self._waiting.popleft()
-            self._send(self._current, with_journal=False)
+            journal = self._current.journal
+            self._send(self._current, journal is not None and journal.home is not self)
 
     def _send(self, job: Job, with_journal: bool) -> None:
         assert self._transport is not None
         self._since = time.monotonic()
-        self._transport.write(job.frame(self, self._forget, with_journal))
+        self._due = self._since + job.limit_s(self._setup.call_time_s, with_journal) + MARGIN_S
+        self._transport.write(job.frame(self._forget, with_journal))
         self._forget = []

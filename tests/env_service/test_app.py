@@ -133,6 +133,10 @@ def test_a_repeated_step_is_answered_from_the_record(toy: Service) -> None:
     status, code, text = toy.refused("/step", instance_id="a", messages=message, params={"step": 2})
     assert (status, code) == (409, "step_out_of_order")
     assert "got step 2" in text and "expected 1" in text
+    other = {"role": "assistant", "content": ADD_1}
+    status, code, text = toy.refused("/step", instance_id="a", messages=other, params={"step": 0})
+    assert (status, code) == (409, "step_taken")
+    assert "step 0 of instance 'a' was taken with another message; the next step is 1" in text
     assert toy.say("a", ADD_1, step=1)["state"][0]["content"] == '{"total": 4}'
 
 

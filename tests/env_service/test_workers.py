@@ -163,6 +163,54 @@ def test_a_killed_worker_costs_no_episode(service: Service) -> None:
     assert service.request("GET", "/healthz")[0] == 200
 
 
+@pytest.mark.parametrize("path", ["/step", "/evaluate"])
+def test_a_request_whose_worker_is_stopped_is_answered_by_another(
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(worker, "MARGIN_S", 0.2)
+    create(service, "a")
+    texts(service, "a", ADD)
+    # What a stopped process is asked may take longer by the replay that verifying is.
+    monkeypatch.setattr(worker, "replay_limit_s", lambda call_time_s, taken_s: call_time_s)
+    (stopped,) = service.pool.pids
+    os.kill(stopped, signal.SIGSTOP)
+
+    async def ask() -> tuple[int, Any]:
+        message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
+        body = {"instance_id": "a", **({"messages": message} if path == "/step" else {})}
+        async with asyncio.timeout(30):
+            asked = asyncio.create_task(service.send("POST", path, body))
+            await asyncio.sleep(0.1)
+            # A client that has given up and tries again is told to wait, and not for ever.
+            meanwhile = await service.send("POST", "/evaluate", {"instance_id": "a"})
+            assert meanwhile[1]["error"]["code"] == "instance_busy"
+            return await asked
+
+    status, reply = service.runner.run(ask())
+    assert status == 200, reply
+    if path == "/step":
+        assert reply["data"]["state"][0]["content"] == '{"total": 2}'
+    wait_until(service, lambda: stopped not in service.pool.pids)
+    assert counted(service, "workers_ended_total") == 1
+    assert texts(service, "a", ADD)
+
+
+def test_a_process_that_is_stopped_before_it_is_ready_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "START_S", 3.0)
+    patched = Service({"toy": "faulty:Faulty"})
+    (first,) = patched.pool.pids
+    os.kill(first, signal.SIGKILL)
+    wait_until(patched, lambda: bool(patched.pool.pids) and patched.pool.pids != (first,))
+    (second,) = patched.pool.pids
+    os.kill(second, signal.SIGSTOP)
+    wait_until(patched, lambda: bool(patched.pool.pids) and second not in patched.pool.pids, 20)
+    create(patched, "a")
+    assert texts(patched, "a", ADD) == ['{"total": 1}']
+    patched.close()
+
+
 def test_a_request_whose_worker_dies_is_answered_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
