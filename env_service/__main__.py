@@ -22,7 +22,7 @@ from env_service.app import create_app
 from env_service.environments import ENVIRONMENTS
 from env_service.environments.base import SelfCheckFailed
 from env_service.live import LiveEpisodes
-from env_service.log import log_to_stderr
+from env_service.log import StandardError, log_to_stderr
 from env_service.metrics import Metrics
 from env_service.workers.pool import Limits, WorkerPool
 from seal.access_token import TOKEN_VARIABLE, TokenError, read_token
@@ -45,19 +45,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 after a normal end, 1 if the service could not start.
     """
     args = _arguments(argv)
-    log_to_stderr(args.log_level)
+    log = log_to_stderr(args.log_level)
     try:
         config = uvicorn.Config("", log_config=None, access_log=False)
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
             with contextlib.suppress(KeyboardInterrupt):
-                runner.run(_serve(args))
+                runner.run(_serve(args, log))
     except CannotStart as error:
         sys.stderr.write(f"env_service: {error}\n")
         return 1
     return 0
 
 
-async def _serve(args: argparse.Namespace) -> None:
+async def _serve(args: argparse.Namespace, log: StandardError) -> None:
     names = list(dict.fromkeys(args.env or ["bfcl"]))
     limits = Limits(
         workers=1 if args.self_check else args.workers,
@@ -67,6 +67,7 @@ async def _serve(args: argparse.Namespace) -> None:
         idle_timeout_s=args.idle_timeout,
     )
     metrics = Metrics()
+    log.on_drop = metrics.log_lines_dropped.inc
     pool = WorkerPool({name: ENVIRONMENTS[name] for name in names}, limits, metrics)
     if args.self_check:
         async with _started(pool):

@@ -52,6 +52,10 @@ class Metrics:
             "workers_ended", "Worker processes that ended otherwise than by being retired."
         )
 
+        self.log_lines_dropped = self._counter(
+            "log_lines_dropped", "Lines of the log that nobody read in time."
+        )
+
     def text(self) -> bytes:
         """Everything, in the text form of Prometheus."""
         return generate_latest(self._registry)

@@ -190,7 +190,7 @@ class Worker(asyncio.Protocol):
 
     @property
     def overdue(self) -> bool:
-        """Whether it should have answered, begun or ended by now, as a stopped process never does."""
+        """Whether it should have answered, begun or ended by now; a stopped process never does."""
         return time.monotonic() > self._due
 
     def submit(self, job: Job) -> None:
