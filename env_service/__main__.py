@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import uvicorn
 
 from env_service.app import create_app
+from env_service.bounded_head import BoundedHead
 from env_service.environments import ENVIRONMENTS
 from env_service.environments.base import SelfCheckFailed
 from env_service.live import LiveEpisodes
@@ -31,7 +32,11 @@ logger = logging.getLogger("env_service")
 
 DRAIN_S = 3
 """Seconds that requests under way have when the service is told to end."""
+KEEP_ALIVE_S = 300
+"""Seconds that an idle connection stays open: longer than clients keep theirs (httpx 5, aiohttp 15,
+proxies 60), else a request may meet a connection that is being closed."""
 _EXPIRE_EVERY_S = 5.0
+_LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
 class CannotStart(Exception):
@@ -77,11 +82,24 @@ async def _serve(args: argparse.Namespace, log: StandardError) -> None:
     with _listen(args.host, args.port) as listening:
         async with _started(pool):
             live = LiveEpisodes(pool, limits, metrics)
-            app = create_app(pool, live, limits, metrics, token)
+            # A web page cannot guess a token. Without one, its own name must not lead here.
+            hosts = (
+                None
+                if token
+                else frozenset(
+                    name.lower() for name in (*_LOCAL_NAMES, args.host, *args.allowed_host)
+                )
+            )
+            app = create_app(pool, live, limits, metrics, token, hosts)
             host, port = listening.getsockname()[:2]
             logger.info("serving", extra={"environments": names, "host": host, "port": port})
             config = uvicorn.Config(
-                app, log_config=None, access_log=False, timeout_graceful_shutdown=DRAIN_S
+                app,
+                http=BoundedHead,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=DRAIN_S,
+                timeout_keep_alive=KEEP_ALIVE_S,
             )
             expiring = asyncio.create_task(_expire(live))
             await _Server(config).serve(sockets=[listening])
@@ -157,6 +175,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         choices=sorted(ENVIRONMENTS),
         help="environment to serve; may be given several times (bfcl)",
+    )
+    add(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="without a token: another name in the Host header that is let in, e.g. a proxy's; may "
+        "be given several times (this machine's names and --host)",
     )
     add(
         "--token-file",

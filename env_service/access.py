@@ -1,6 +1,7 @@
 """What every request passes before it reaches a route: access, size, and the count of it.
 
-In: an HTTP request. Out: 401 without the token, 413 for a body that is too large, otherwise what
+In: an HTTP request. Out: 421 under a name that is not the service's, 401 without the token, 413 for
+a body that is too large, otherwise what
 the route answers. The body is read here, as a whole: it may come without a length.
 """
 
@@ -8,6 +9,7 @@ import asyncio
 import hmac
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -31,15 +33,22 @@ class Access:
         token: What a client has to show, None where everybody is let in.
         max_body_bytes: Bytes of the largest body.
         metrics: Where requests are counted.
+        hosts: Names that a request may call the service by, None for any.
     """
 
     def __init__(
-        self, app: ASGIApp, token: str | None, max_body_bytes: int, metrics: Metrics
+        self,
+        app: ASGIApp,
+        token: str | None,
+        max_body_bytes: int,
+        metrics: Metrics,
+        hosts: frozenset[str] | None = None,
     ) -> None:
         self._app = app
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._expected = None if token is None else token.encode()
         self._max_body_bytes = max_body_bytes
         self._metrics = metrics
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -65,6 +74,7 @@ class Access:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         try:
+            self._check_host(headers)
             if scope["path"] not in _OPEN_ROUTES:
                 self._check_token(headers)
             body = await self._body(headers, receive)
@@ -88,11 +98,30 @@ class Access:
             stopping = ServiceError(503, "no_worker", "the service is stopping; try again later")
             await error_reply(stopping)(scope, receive, send)
 
+    def _check_host(self, headers: Headers) -> None:
+        """Refuse a page whose own name was made to lead to this machine (DNS rebinding)."""
+        if self._hosts is None:
+            return
+        said = headers.get("host", "")
+        try:
+            name = urlsplit(f"//{said}").hostname
+        except ValueError:  # brackets that do not close
+            name = None
+        if name not in self._hosts:
+            raise ServiceError(
+                421,
+                "wrong_host",
+                f"this service is not {said[:100]!r}; behind a proxy of that name start it with "
+                "--allowed-host",
+            )
+
     def _check_token(self, headers: Headers) -> None:
         if self._expected is None:
             return
-        shown = headers.get("authorization", "").encode("latin-1")
-        if not hmac.compare_digest(shown, self._expected):
+        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        # The name of a scheme is written in any case (RFC 9110, section 11.1).
+        right = hmac.compare_digest(shown.strip(" ").encode("latin-1"), self._expected)
+        if scheme.lower() != "bearer" or not right:
             raise ServiceError(
                 401,
                 "unauthorized",

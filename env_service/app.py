@@ -34,6 +34,7 @@ from env_service.requests import (
     CreateRequest,
     EvaluateRequest,
     InstanceRequest,
+    Name,
     ProfileRequest,
     ProfileUpdate,
     StepRequest,
@@ -63,7 +64,12 @@ class Envelope(Generic[Data]):
 
 
 def create_app(
-    pool: WorkerPool, live: LiveEpisodes, limits: Limits, metrics: Metrics, token: str | None = None
+    pool: WorkerPool,
+    live: LiveEpisodes,
+    limits: Limits,
+    metrics: Metrics,
+    token: str | None = None,
+    hosts: frozenset[str] | None = None,
 ) -> FastAPI:
     """Build the service on worker processes that have been started.
 
@@ -73,6 +79,7 @@ def create_app(
         limits: What a request may take.
         metrics: What /metrics shows.
         token: What a client has to show, None where everybody is let in.
+        hosts: Names that a request may call the service by, None for any.
     """
     app = FastAPI(
         title="SEAL environment service",
@@ -80,7 +87,13 @@ def create_app(
         redoc_url=None,
         responses={"default": {"model": ErrorReply, "description": "What went wrong"}},
     )
-    app.add_middleware(Access, token=token, max_body_bytes=limits.max_body_bytes, metrics=metrics)
+    app.add_middleware(
+        Access,
+        token=token,
+        max_body_bytes=limits.max_body_bytes,
+        metrics=metrics,
+        hosts=hosts,
+    )
     runs = Runs()
     _add_error_replies(app, metrics)
     _add_episode_routes(app, pool, live, runs)
@@ -160,7 +173,7 @@ def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs
 
 def _add_run_routes(app: FastAPI, runs: Runs) -> None:
     @app.put("/runs/{run_id}/profile", response_model=Envelope[InterfaceReply])
-    async def put_profile(run_id: str, body: ProfileUpdate) -> Response:
+    async def put_profile(run_id: Name, body: ProfileUpdate) -> Response:
         """Evolve a run's learning interface from a failure profile."""
         profile, config = failure_profile(body.profile), interface_config(body.config)
         interface = runs.update(run_id, profile, config, shown_interface(body.interface))
@@ -171,7 +184,7 @@ def _add_run_routes(app: FastAPI, runs: Runs) -> None:
         return _data(interface.to_reply())
 
     @app.get("/runs/{run_id}/interface", response_model=Envelope[InterfaceReply])
-    async def get_interface(run_id: str) -> Response:
+    async def get_interface(run_id: Name) -> Response:
         """The interface that new episodes of a run get."""
         return _data(runs.newest(run_id).to_reply())
 

@@ -5,12 +5,14 @@ never silently change what a policy is shown. Every POST has the same five top-l
 AgentEvolver's clients send them all each time; which of them a route reads is in `seal.wire`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from seal.wire import Message
 
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+"""Of an instance, a run, a task and so on; of those that are unknown an error says the name."""
 _MOST_FIELDS = 32
 _MOST_MESSAGES = 16
 
@@ -31,9 +33,9 @@ class CreateParams(_Strict):
     """Params of /create."""
 
     mode: Literal["train", "eval"] = "eval"
-    run_id: str | None = Field(default=None, min_length=1, max_length=200)
+    run_id: Name | None = None
     interface_version: StrictInt | None = Field(default=None, ge=0)
-    tool_format: str = "hermes"
+    tool_format: Name = "hermes"
     tools: Literal["prompt", "structured"] = "prompt"
     is_open_query: Any = None  # AgentEvolver's clients send it; it has no meaning here
 
@@ -53,7 +55,7 @@ class EvaluateParams(_Strict):
 class ProfileParams(_Strict):
     """Params of /get_env_profile."""
 
-    split: str = "train"
+    split: Name = "train"
 
 
 class NoParams(_Strict):
@@ -61,9 +63,9 @@ class NoParams(_Strict):
 
 
 class _Request(_Strict):
-    env_type: str | None = None
-    task_id: str | None = None
-    instance_id: str | None = Field(default=None, min_length=1, max_length=200)
+    env_type: Name | None = None
+    task_id: Name | None = None
+    instance_id: Name | None = None
     messages: Message | Annotated[list[Message], Field(max_length=_MOST_MESSAGES)] | None = None
 
 

@@ -37,7 +37,16 @@ def create(service: Service, instance_id: str) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize(
-    "header", [None, "", "open sesame", "Bearer", "Bearer open", "Bearer open sesam\xe9"]
+    "header",
+    [
+        None,
+        "",
+        "open sesame",
+        "Bearer",
+        "Bearer open",
+        "Bearer open sesam\xe9",
+        "Basic open sesame",
+    ],
 )
 @pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/docs", "/nowhere"])
 def test_without_the_token_nothing_is_shown(locked: Service, header: str, path: str) -> None:
@@ -49,6 +58,8 @@ def test_without_the_token_nothing_is_shown(locked: Service, header: str, path: 
 
 
 def test_with_the_token_everything_is(locked: Service) -> None:
+    headers = {"authorization": "bearer  open sesame"}
+    assert locked.runner.run(locked.client.get("/docs", headers=headers)).status_code == 200
     headers = {"authorization": "Bearer open sesame"}
     for path in ("/metrics", "/openapi.json", "/docs"):
         assert locked.runner.run(locked.client.get(path, headers=headers)).status_code == 200
@@ -71,6 +82,27 @@ def test_a_body_that_is_too_large_is_refused(tight: Service) -> None:
 
     assert tight.runner.run(in_parts()).status_code == 413
     assert tight.say("a", "No.")["is_terminated"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/create", {"env_type": "x" * 900, "task_id": "toy_lamp"}),
+        ("POST", "/create", {"env_type": "toy", "task_id": "x" * 900}),
+        ("POST", "/create", {"env_type": "toy", "params": {"tool_format": "x" * 900}}),
+        ("POST", "/create", {"env_type": "toy", "params": {"mode": "train", "run_id": "x" * 900}}),
+        ("POST", "/get_env_profile", {"env_type": "toy", "params": {"split": "x" * 900}}),
+        ("PUT", f"/runs/{'x' * 900}/profile", {"profile": {}}),
+        ("GET", f"/runs/{'x' * 900}/interface", None),
+    ],
+)
+def test_an_endless_name_is_refused_and_not_repeated(
+    tight: Service, method: str, path: str, body: Any
+) -> None:
+    status, reply = tight.request(method, path, body)
+    assert (status, reply["error"]["code"]) == (422, "invalid_request")
+    assert "at most 200 characters" in reply["error"]["message"]
+    assert "xxxx" not in reply["error"]["message"]
 
 
 def test_more_episodes_than_the_service_takes_are_refused(tight: Service) -> None:

@@ -1,5 +1,6 @@
 """The command line: what it listens on, and what it says when it cannot."""
 
+import contextlib
 import json
 import logging
 import socket
@@ -30,6 +31,65 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     for word in ("--host", "127.0.0.1", "--port", "8082", "--env", "bfcl", "toy", "--log-level"):
         assert word in said
+
+
+def asked(url: str, host: str, path: str = "/healthz") -> int:
+    return httpx.get(f"{url}{path}", headers={"host": host}).status_code
+
+
+def test_a_page_whose_name_leads_to_this_machine_is_refused() -> None:
+    with running("--allowed-host", "Bfcl.example") as (_, url):
+        port = url.rpartition(":")[2]
+        for host in (f"127.0.0.1:{port}", "localhost", f"[::1]:{port}", "bfcl.example:443"):
+            assert asked(url, host) == 200, host
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "[", ""):
+            assert asked(url, host) == 421, host
+            assert asked(url, host, "/docs") == 421, host
+        reply = httpx.get(f"{url}/healthz", headers={"host": "evil.example"})
+        assert "'evil.example'; behind a proxy" in reply.json()["error"]["message"]
+
+
+def test_with_a_token_a_service_has_any_name() -> None:
+    with running(SEAL_ENV_TOKEN="open-sesame") as (_, url):
+        assert asked(url, "cluster.example") == 200
+
+
+def connected(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def test_a_head_without_an_end_is_cut_off() -> None:
+    with running() as (_, url), connected(url) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: ")
+        sent = 0
+        with contextlib.suppress(OSError):
+            while sent < 50_000_000:
+                sent += connection.send(b"x" * 65_536)
+        assert sent < 20_000_000
+        assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def test_bodies_and_many_requests_are_no_heads() -> None:
+    with running() as (_, url), httpx.Client(base_url=url) as client:
+        for number in range(10):
+            content = "x" * 900_000
+            body = {"env_type": "toy", "task_id": "toy_lamp", "instance_id": str(number)}
+            assert client.post("/create", json=body).status_code == 200
+            message = {"role": "assistant", "content": content}
+            step = {"instance_id": str(number), "messages": message}
+            assert client.post("/step", json=step).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_connection_that_was_idle_takes_another_request() -> None:
+    request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with running() as (_, url), connected(url) as connection:
+        for _ in range(2):
+            connection.sendall(request)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+            # uvicorn's own limit is 5 s.
+            time.sleep(6.5)
 
 
 def test_a_taken_port_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
