@@ -8,7 +8,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_BYTES = 64 * 1024
 """Of a request line and its headers, beyond the part that came with the first bytes."""
-_REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_REFUSAL = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
 
 
 class BoundedHead(HttpToolsProtocol):
