@@ -117,6 +117,9 @@ def main() -> int:
     )
     parser.add_argument("--conf", type=Path, required=True, help="recipe")
     parser.add_argument("--steps", type=int, default=2, help="of each run (default 2)")
+    parser.add_argument(
+        "--all", default="", metavar="OVERRIDES", help="of every run, the baseline's, too"
+    )
     parser.add_argument("--json", type=Path, help="write the figures")
     parser.add_argument("variants", nargs="*", metavar="NAME: OVERRIDES")
     args = parser.parse_args()
@@ -126,7 +129,7 @@ def main() -> int:
     console = Console(width=200)
     for name, overrides in [(BASELINE, []), *wanted, *([(BASELINE, [])] if wanted else [])]:
         console.print(f"bench_step: {name} {' '.join(overrides)}", highlight=False)
-        runs.append(run(args.conf, args.steps, name, overrides))
+        runs.append(run(args.conf, args.steps, name, [*shlex.split(args.all), *overrides]))
         show(runs[-1:], console)
         if args.json:
             args.json.write_text(json.dumps([vars(one) for one in runs], indent=1) + "\n")
