@@ -213,7 +213,11 @@ def _training(recipe: str, runs: Runs) -> dict[str, Any]:
             step = int(line["step"])
             measured = {key: line["metrics"].get(key) for key in ROUND_METRICS}
             measured |= _label_shares(line["labels"])
-            measured["actor/entropy"] = logs.metrics.get(step, {}).get("actor/entropy")
+            of_verl = logs.metrics.get(step, {})
+            # Of the old policy, or, where its pass is left out, of the first one that is updated.
+            measured["actor/entropy"] = of_verl.get(
+                "actor/entropy", of_verl.get("actor/entropy_loss")
+            )
             for key, value in measured.items():
                 if value is not None:
                     values.setdefault(key, {}).setdefault(step, []).append(value)

@@ -1,7 +1,8 @@
 """What verl 0.9.1 needs to run on a machine without an accelerator, all by registration.
 
 * `platform`: a verl platform named "cpu" (VERL_USE_EXTERNAL_MODULES, VERL_PLATFORM=cpu);
-* `engine`: verl's FSDP engine registered for the device "cpu" (model.external_lib);
+* `engine`: verl's FSDP engine registered for the device "cpu" (model.external_lib), with log
+  probabilities of the policy's own tokens alone;
 * `rollout`: a vLLM worker extension that loads new weights
   (rollout.engine_kwargs.vllm.worker_extension_cls).
 
