@@ -62,7 +62,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DEMONSTRATIONS = "demonstrations.jsonl"
 SETTINGS = "settings.json"
 FACTS = "warm_up.json"
-MIX = "base=0.5,miss_param=0.2,miss_func=0.2,long_context=0.1"
+MIX = "base=0.55,miss_param=0.2,miss_func=0.2,long_context=0.05"
 
 
 class WarmUpError(Exception):
@@ -105,12 +105,12 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="its training side is demonstrated (default data/bfcl_scenario_split.json)",
     )
     option("--mix", default=MIX, help=f"share of each category (default {MIX})")
-    option("--dialogues", type=int, default=1000, help="demonstrations to train on (default 1000)")
+    option("--dialogues", type=int, default=900, help="demonstrations to train on (default 900)")
     option("--variants", type=int, default=12, help="made of each task (default 12)")
     option("--interface-share", type=float, default=0.25, help="of the variants (default 0.25)")
     option("--mistake-share", type=float, default=0.1, help="of the calls (default 0.1)")
-    option("--max-tokens", type=int, default=1400, help="of a demonstration (default 1400)")
-    option("--batch", type=int, default=8, help="dialogues of an optimiser step (default 8)")
+    option("--max-tokens", type=int, default=1300, help="of a demonstration (default 1300)")
+    option("--batch", type=int, default=4, help="dialogues of an optimiser step (default 4)")
     option("--learning-rate", type=float, default=5e-4, help="at its peak (default 5e-4)")
     option("--processes", type=int, default=2, help="of one thread each (default 2)")
     option("--seed", type=int, default=1, help="of demonstrations and their order (default 1)")

@@ -1,7 +1,9 @@
 """Demonstrations for a language model: the reference, call by call, of a task or a variant of it.
 
-Each message makes one call, so that the model sees a result before it goes on. Now and then a wrong
-call comes first; the model sees it fail, learns nothing of it, and learns the repair. A dialogue is
+Each message makes one call, so that the model sees a result before it goes on. In a file system it
+looks around before it names something there, and again where a call has failed: a model that only
+ever sees names that are right learns to make them up. Now and then a wrong call comes first, once
+or several times; the model sees it fail, learns nothing of it, and learns the repair. A dialogue is
 kept only if the official checker passes it, it holds no other errors than the task's own, and
 whatever value the task shows before it is used, the variant shows as well: a model that is to use
 what it has not been shown learns to guess.
@@ -29,6 +31,14 @@ ASKING = "I cannot do that yet: something is missing."
 """Said in a turn without calls, whose request lacks a value or a tool."""
 MISTAKES = (Mistake.UNKNOWN_TOOL, Mistake.MISSING_ARGUMENT, Mistake.WRONG_VALUE)
 """Mistakes that the environment answers with an error, or that the checker fails."""
+
+
+LOOK = ToolCall("ls", {"a": True})
+"""The reference does not have it, and the checker does not mind."""
+NAMING = frozenset({"cat", "cd", "cp", "diff", "grep", "mv", "rm", "rmdir", "sort", "tail", "wc"})
+"""Tools whose arguments name something that is there."""
+TRIES = (1, 1, 1, 2, 3)
+"""How often a wrong call is made, drawn evenly: its repetition is seen to be no repair."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +90,20 @@ def play(
 ) -> Played:
     """Lead one dialogue by the reference; with `rng`, some calls are wrong at first."""
     dialogue = Demonstration(task, options)
-    errors, seen = 0, []
-    for calls in reference_calls(task):
+    errors, seen, looked = 0, list[bool](), False
+    for turn, calls in enumerate(reference_calls(task)):
+        # In long_context a folder has hundreds of files.
+        can_look = LOOK.name in task.docs_at(turn) and not task.long_context
         for call in calls:
+            naming = can_look and call.name in NAMING
+            if naming and not looked:
+                dialogue.call([LOOK])
             seen += [dialogue.shows(value) for value in leaves(call.arguments)]
-            if rng is not None and rng.random() < mistakes:
-                _fail(dialogue, call, rng)
+            if rng is not None and rng.random() < mistakes and _fail(dialogue, call, rng):
+                if naming:
+                    dialogue.call([LOOK])
             errors += has_error(dialogue.call([call]))
+            looked = (looked or naming or call.name == LOOK.name) and call.name != "cd"
         if dialogue.say(CLOSING if calls else ASKING).terminated:
             break
     return Played(dialogue.line(), errors, tuple(seen))
@@ -100,7 +117,11 @@ def _teaches(plain: Played, variant: Played) -> bool:
     )
 
 
-def _fail(dialogue: Demonstration, call: ToolCall, rng: random.Random) -> None:
+def _fail(dialogue: Demonstration, call: ToolCall, rng: random.Random) -> bool:
+    """Make a wrong call in place of the right one; False where none can be made of it."""
     attempt = attempt_with(rng.choice(MISTAKES), [call], rng, dialogue.options.tool_format)
-    if attempt is not None:
+    if attempt is None:
+        return False
+    for _ in range(rng.choice(TRIES)):
         dialogue.say(attempt.text, learn=False)
+    return True
