@@ -19,6 +19,9 @@ from env_service.errors import ServiceError
 from env_service.metrics import Metrics
 from env_service.replies import ErrorDetail, ErrorReply, json_bytes
 
+MOST_PROFILE_BYTES = 65_536
+"""Of a profile with its configuration and interface, which has a few thousand: it is read, checked
+and evolved while other requests wait."""
 _OPEN_ROUTES = frozenset({"/healthz"})
 _COUNTED_ROUTES = frozenset(
     {"/create", "/step", "/evaluate", "/get_info", "/release", "/get_env_profile", "/healthz"}
@@ -77,7 +80,7 @@ class Access:
             self._check_host(headers)
             if scope["path"] not in _OPEN_ROUTES:
                 self._check_token(headers)
-            body = await self._body(headers, receive)
+            body = await self._body(scope["path"], headers, receive)
         except ServiceError as error:
             await error_reply(error)(scope, receive, send)
             return
@@ -128,10 +131,13 @@ class Access:
                 "this service wants a token; send the header 'Authorization: Bearer <token>'",
             )
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+    async def _body(self, path: str, headers: Headers, receive: Receive) -> bytes | None:
+        most = self._max_body_bytes
+        if path.startswith("/runs/"):
+            most = min(most, MOST_PROFILE_BYTES)
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > self._max_body_bytes:
-            raise self._too_large()
+        if length.isdecimal() and int(length[:20]) > most:
+            raise _too_large(most)
         parts: list[bytes] = []
         size = 0
         while True:
@@ -140,15 +146,14 @@ class Access:
                 return None
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._max_body_bytes:
-                raise self._too_large()
+            if size > most:
+                raise _too_large(most)
             if not message.get("more_body", False):
                 return b"".join(parts)
 
-    def _too_large(self) -> ServiceError:
-        return ServiceError(
-            413, "too_large", f"the request's body has over {self._max_body_bytes} bytes"
-        )
+
+def _too_large(most: int) -> ServiceError:
+    return ServiceError(413, "too_large", f"the request's body has over {most} bytes")
 
 
 def error_reply(error: ServiceError) -> Response:

@@ -94,7 +94,7 @@ def create_app(
         metrics=metrics,
         hosts=hosts,
     )
-    runs = Runs()
+    runs = Runs(live.runs)
     _add_error_replies(app, metrics)
     _add_episode_routes(app, pool, live, runs)
     _add_run_routes(app, runs)
@@ -126,7 +126,7 @@ def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs
             instance_id=body.instance_id or uuid.uuid4().hex,
             options=_options(body, runs),
         )
-        created = await live.create(spec)
+        created = await live.create(spec, body.params.run_id)
         logger.info(
             "create",
             extra={

@@ -37,6 +37,8 @@ class LiveEpisode:
 
     spec: Spec
     """What it was created with."""
+    run_id: str | None
+    """Run whose interface it shows, None in mode eval."""
     opened: "asyncio.Future[tuple[Journal, bytes]]"
     """Its journal, and what /create answered."""
     used: float
@@ -74,11 +76,15 @@ class LiveEpisodes:
         self._expired: OrderedDict[str, None] = OrderedDict()
         metrics.episodes_live.set_function(lambda: len(self._episodes))
 
-    async def create(self, spec: Spec) -> bytes:
+    def runs(self) -> frozenset[str]:
+        """Runs that have live episodes."""
+        return frozenset(live.run_id for live in self._episodes.values() if live.run_id is not None)
+
+    async def create(self, spec: Spec, run_id: str | None = None) -> bytes:
         """Open an episode, or answer a repeated create of an untouched one from the record."""
         live = self._episodes.get(spec.instance_id)
         if live is None:
-            return await self._create(spec)
+            return await self._create(spec, run_id)
         if live.spec != spec or live.replies or live.busy or live.broken:
             raise ServiceError(
                 409,
@@ -152,7 +158,7 @@ class LiveEpisodes:
             self._metrics.episodes_expired.inc()
             logger.info("episode expired", extra={"instance": instance_id})
 
-    async def _create(self, spec: Spec) -> bytes:
+    async def _create(self, spec: Spec, run_id: str | None) -> bytes:
         self.expire()
         if len(self._episodes) >= self._limits.max_episodes:
             self._metrics.episodes_refused.inc()
@@ -163,7 +169,7 @@ class LiveEpisodes:
                 "(--max-episodes); release some, or try again later",
             )
         opened: asyncio.Future[tuple[Journal, bytes]] = asyncio.ensure_future(self._pool.open(spec))
-        self._episodes[spec.instance_id] = live = LiveEpisode(spec, opened, self._clock())
+        self._episodes[spec.instance_id] = live = LiveEpisode(spec, run_id, opened, self._clock())
         self._expired.pop(spec.instance_id, None)
         try:
             _, data = await asyncio.shield(opened)

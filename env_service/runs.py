@@ -9,8 +9,12 @@ A version that was sent before is answered from the record. If it is not the new
 gone back to a checkpoint: it becomes the newest again, and later versions are forgotten.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Set
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,29 +25,65 @@ from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.profile import FailureProfile
 
 _CONFIG = TypeAdapter(InterfaceConfig)
-_MOST_RUNS = 256
+MOST_RUNS = 256
+"""Runs that are known at once."""
+RECENT_S = 3600.0
+"""Seconds for which a run that was heard of is not forgotten in favour of another."""
 _MOST_VERSIONS = 64
-"""Beyond these, the run heard of least lately goes, and a run's oldest versions."""
+"""Of a run; beyond them its oldest go."""
+_MOST_FORGOTTEN = 10_000
 
 
 @dataclass(frozen=True)
 class _Snapshot:
-    profile: FailureProfile
-    config: InterfaceConfig
-    shown: Interface | None
+    sent: str
+    """Hash of what it was made of: profile, configuration and the interface that was shown."""
     interface: Interface
 
 
-class Runs:
-    """Every run the service has heard of."""
+@dataclass
+class _Run:
+    snapshots: dict[int, _Snapshot]
+    used: float
+    """When it was last heard of."""
 
-    def __init__(self) -> None:
-        self._runs: dict[str, dict[int, _Snapshot]] = {}
+
+class Runs:
+    """Every run the service has heard of.
+
+    Args:
+        busy: Which runs have live episodes: those are not forgotten.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        busy: Callable[[], Set[str]] = frozenset,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._busy = busy
+        self._clock = clock
+        self._runs: dict[str, _Run] = {}
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
 
     def newest(self, run_id: str) -> Interface:
-        """The interface new episodes of a run get; INITIAL for a run never heard of."""
-        snapshots = self._runs.get(run_id)
-        return snapshots[max(snapshots)].interface if snapshots else INITIAL
+        """The interface new episodes of a run get; INITIAL for a run never heard of.
+
+        Raises:
+            ServiceError: 409, the run was known here and had to make room for others.
+        """
+        run = self._runs.get(run_id)
+        if run is not None:
+            run.used = self._clock()
+            return run.snapshots[max(run.snapshots)].interface
+        if run_id in self._forgotten:
+            raise ServiceError(
+                409,
+                "unknown_interface",
+                f"run {run_id!r} was not heard of for long and made room for others; send its "
+                "profile again (PUT /runs/{run_id}/profile)",
+            )
+        return INITIAL
 
     def pinned(self, run_id: str, version: int | None) -> Interface:
         """The interface of a run by its version, the newest where none is asked for.
@@ -54,16 +94,19 @@ class Runs:
         """
         if version is None:
             return self.newest(run_id)
-        snapshots = self._runs.get(run_id, {})
-        if version not in snapshots:
-            known = f"versions {min(snapshots)} to {max(snapshots)}" if snapshots else "none"
+        run = self._runs.get(run_id)
+        if run is None or version not in run.snapshots:
+            known = "none"
+            if run is not None:
+                known = f"versions {min(run.snapshots)} to {max(run.snapshots)}"
             raise ServiceError(
                 409,
                 "unknown_interface",
                 f"run {run_id!r} has no interface version {version} here, known: {known}; send its "
                 "profile again (PUT /runs/{run_id}/profile)",
             )
-        return snapshots[version].interface
+        run.used = self._clock()
+        return run.snapshots[version].interface
 
     def update(
         self,
@@ -81,29 +124,59 @@ class Runs:
             shown: Omega_t, None for the newest one that is known here.
 
         Raises:
-            ServiceError: 409, the version is known with another content.
+            ServiceError: 409, the version is known with another content; 429, as many runs as are
+                known at once are at work.
         """
-        snapshots = self._runs.get(run_id, {})
+        run = self._runs.get(run_id)
+        snapshots = run.snapshots if run is not None else {}
         version = profile.version
         known = snapshots.get(version)
-        asked = (profile, config, shown)
-        if known is not None and (known.profile, known.config, known.shown) != asked:
+        sent = _digest(profile, config, shown)
+        if known is not None and known.sent != sent:
             raise ServiceError(
                 409,
                 "version_exists",
                 f"run {run_id!r} has version {version} with another profile or configuration; "
                 "snapshots never change, so use a new run_id or a higher version",
             )
+        if run is None and len(self._runs) >= MOST_RUNS:
+            self._make_room()
         earlier = {number: kept for number, kept in snapshots.items() if number < version}
         if known is None:
             newest = earlier[max(earlier)].interface if earlier else INITIAL
-            known = _Snapshot(profile, config, shown, evolve(shown or newest, profile, config))
+            known = _Snapshot(sent, evolve(shown or newest, profile, config))
         kept = sorted(earlier)[-_MOST_VERSIONS:]
-        self._runs.pop(run_id, None)  # the run heard of last comes last
-        self._runs[run_id] = {**{number: earlier[number] for number in kept}, version: known}
-        if len(self._runs) > _MOST_RUNS:
-            del self._runs[next(iter(self._runs))]
+        self._runs[run_id] = _Run(
+            {**{number: earlier[number] for number in kept}, version: known}, self._clock()
+        )
+        self._forgotten.pop(run_id, None)
         return known.interface
+
+    def _make_room(self) -> None:
+        """Forget the run that was not heard of for longest.
+
+        Raises:
+            ServiceError: 429, all of them are at work.
+        """
+        busy, oldest = self._busy(), self._clock() - RECENT_S
+        idle = [name for name, run in self._runs.items() if run.used <= oldest and name not in busy]
+        if not idle:
+            raise ServiceError(
+                429,
+                "too_many_runs",
+                f"{len(self._runs)} runs are at work, as many as this service knows at once; try "
+                "again later, or use another service",
+            )
+        name = min(idle, key=lambda one: self._runs[one].used)
+        del self._runs[name]
+        self._forgotten[name] = None
+        if len(self._forgotten) > _MOST_FORGOTTEN:
+            self._forgotten.popitem(last=False)
+
+
+def _digest(profile: FailureProfile, config: InterfaceConfig, shown: Interface | None) -> str:
+    parts = [profile.to_json(), asdict(config), None if shown is None else shown.to_json()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def interface_config(values: Mapping[str, Any]) -> InterfaceConfig:

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Service, serve
+from serving import Clock, Service, serve
 
+from env_service import runs
 from env_service.environments import ENVIRONMENTS
+from env_service.errors import ServiceError
+from env_service.runs import Runs
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import INITIAL
 from seal.coevolution.labels import Label
@@ -177,3 +180,84 @@ def test_a_wrong_profile_or_setting_is_refused_by_name(toy: Service) -> None:
         status, reply = toy.request("PUT", "/runs/r/profile", sent)
         assert (status, reply["error"]["code"]) == (422, "invalid_request"), sent
         assert word in reply["error"]["message"]
+
+
+# ---- bounds --------------------------------------------------------------------------------
+
+
+class Known:
+    """Runs, with a clock and live episodes that a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = 3) -> None:
+        monkeypatch.setattr(runs, "MOST_RUNS", most)
+        self.busy: set[str] = set()
+        self.clock = Clock()
+        self.runs = Runs(lambda: self.busy, self.clock)
+
+    def hear_of(self, *names: str) -> None:
+        for name in names:
+            self.runs.update(name, profile_of(1, FAILING), InterfaceConfig())
+            self.clock.now += 1
+
+
+def test_the_run_that_was_not_heard_of_for_longest_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = Known(monkeypatch)
+    known.hear_of("a", "b", "c")
+    known.clock.now += runs.RECENT_S
+    known.runs.newest("a")  # an episode was created
+    known.hear_of("d")
+    assert known.runs.newest("a").version == known.runs.newest("c").version == 1
+    for version in (None, 1):
+        with pytest.raises(ServiceError) as gone:
+            known.runs.pinned("b", version)
+        assert (gone.value.status, gone.value.code) == (409, "unknown_interface")
+    # Its next profile makes it known again.
+    known.clock.now += runs.RECENT_S
+    known.hear_of("b")
+    assert known.runs.newest("b").version == 1
+
+
+def test_a_run_at_work_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Known(monkeypatch)
+    known.hear_of("a", "b", "c")
+    with pytest.raises(ServiceError) as refused:
+        known.hear_of("d")
+    assert (refused.value.status, refused.value.code) == (429, "too_many_runs")
+    assert {known.runs.newest(name).version for name in ("a", "b", "c")} == {1}
+    known.clock.now += runs.RECENT_S
+    known.busy = {"a", "b", "c"}  # live episodes
+    with pytest.raises(ServiceError):
+        known.hear_of("d")
+    known.busy = {"a", "c"}
+    known.hear_of("d")
+    with pytest.raises(ServiceError):
+        known.runs.newest("b")
+
+
+def test_live_episodes_hold_their_run(toy: Service) -> None:
+    put(toy, "r", 1, FAILING)
+    assert toy.live.runs() == set()
+    params = {"mode": "train", "run_id": "r"}
+    toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="a", params=params)
+    toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="b")
+    assert toy.live.runs() == {"r"}
+    toy.ok("/release", instance_id="a")
+    assert toy.live.runs() == set()
+
+
+def test_a_profile_has_a_size(toy: Service) -> None:
+    sent = {**body(1, FAILING), "config": {"x" * 70_000: 1}}
+    status, reply = toy.request("PUT", "/runs/r/profile", sent)
+    assert (status, reply["error"]["code"]) == (413, "too_large")
+    assert "65536 bytes" in reply["error"]["message"]
+    # The largest that a trainer sends: every label in every category, with what was shown.
+    every = [
+        LabeledTrajectory((LabeledTurn(label),), 0.3, f"multi_turn_category_{number}")
+        for label in Label
+        for number in range(8)
+    ]
+    interface = newest(toy, "r")["interface"]
+    status, _ = toy.request("PUT", "/runs/r/profile", {**body(1, every), "interface": interface})
+    assert status == 200
