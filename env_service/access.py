@@ -128,7 +128,8 @@ class Access:
             raise ServiceError(
                 401,
                 "unauthorized",
-                "this service wants a token; send the header 'Authorization: Bearer <token>'",
+                "this service wants a token; send the header 'Authorization: Bearer <token>' (a "
+                "page such as /docs: curl -H 'Authorization: Bearer ...' ADDRESS/docs > docs.html)",
             )
 
     async def _body(self, path: str, headers: Headers, receive: Receive) -> bytes | None:

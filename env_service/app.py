@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from env_service.access import Access, error_reply
+from env_service.docs_page import page
 from env_service.environments.base import EpisodeOptions
 from env_service.errors import ServiceError
 from env_service.live import LiveEpisodes
@@ -84,6 +85,7 @@ def create_app(
     app = FastAPI(
         title="SEAL environment service",
         version=str(PROTOCOL_VERSION),
+        docs_url=None,
         redoc_url=None,
         responses={"default": {"model": ErrorReply, "description": "What went wrong"}},
     )
@@ -107,6 +109,10 @@ def create_app(
                 503, "no_worker", "no worker process is ready; see the service's log"
             )
         return _data(HealthData("ok", PROTOCOL_VERSION, pool.environments))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(page(app.openapi()))
 
     @app.get("/metrics", response_class=Response)
     async def text_of_metrics() -> Response:

@@ -3,6 +3,7 @@
 import textwrap
 from pathlib import Path
 
+import httpx
 import pytest
 from serving import running
 
@@ -31,3 +32,19 @@ def test_the_ten_lines_play_an_episode(capsys: pytest.CaptureFixture[str]) -> No
         exec(code, names)
         names["env"].close()  # type: ignore[attr-defined]
     assert capsys.readouterr().out == "1.0 {'released': True}\n"
+
+
+def test_the_page_of_routes_needs_nothing_but_itself() -> None:
+    with running() as (_, address), httpx.Client(base_url=address) as client:
+        reply = client.get("/docs")
+        paths = client.get("/openapi.json").json()["paths"]
+    assert reply.headers["content-type"].startswith("text/html")
+    assert "http://" not in reply.text and "https://" not in reply.text
+    assert "<script" not in reply.text and "<link" not in reply.text
+    for path in paths:
+        assert f" {path}</h2>" in reply.text
+    # A field of a request, of its params, and of an answer, each with what is said of it.
+    for word in ("instance_id", "interface_version", "tool_format", "is_terminated", "accuracy"):
+        assert f"<code>{word}</code>" in reply.text
+    assert "Default: &#x27;hermes&#x27;." in reply.text
+    assert "Open an episode of a task." in reply.text
