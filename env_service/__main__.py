@@ -69,6 +69,7 @@ async def _serve(args: argparse.Namespace, log: StandardError) -> None:
         call_time_s=args.call_time_limit,
         memory_mb=args.memory_limit,
         max_episodes=args.max_episodes,
+        resident_episodes=args.resident_episodes,
         idle_timeout_s=args.idle_timeout,
     )
     metrics = Metrics()
@@ -212,6 +213,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default=default.max_episodes,
         metavar="N",
         help="live episodes; creating more is answered 429 (%(default)s)",
+    )
+    add(
+        "--resident-episodes",
+        type=_at_least_one,
+        default=default.resident_episodes,
+        metavar="N",
+        help="live episodes that a worker holds in memory; the others are rebuilt at their next "
+        "step and counted as rebuilt in /metrics (%(default)s)",
     )
     add(
         "--idle-timeout",

@@ -45,6 +45,8 @@ class Setup:
     """Seconds one call may take."""
     memory_bytes: int
     """Address space the worker may take beyond what it has when it starts."""
+    resident_episodes: int
+    """Episodes it holds; of more, the one unused for longest goes, to be rebuilt when needed."""
     log_level: str
     """Level of the service's log."""
 

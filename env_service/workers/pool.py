@@ -51,6 +51,8 @@ class Limits:
     """MiB of address space a worker may take beyond what it starts with."""
     max_episodes: int = 4096
     """Live episodes."""
+    resident_episodes: int = 4096
+    """Episodes that a worker holds in memory; others are rebuilt from their journals."""
     idle_timeout_s: float = 1800.0
     """Seconds without a request after which an episode is dropped."""
     max_body_bytes: int = 1_000_000
@@ -71,6 +73,7 @@ class WorkerPool:
             environments=dict(environments),
             call_time_s=limits.call_time_s,
             memory_bytes=limits.memory_mb * 1024**2,
+            resident_episodes=limits.resident_episodes,
             log_level=logging.getLevelName(logging.getLogger().getEffectiveLevel()),
         )
         self.environments = tuple(environments)
@@ -229,7 +232,8 @@ class WorkerPool:
     # ---- the processes ------------------------------------------------------------------------
 
     async def _add(self) -> None:
-        worker = Worker(self._setup, self._on_ready, self._on_death)
+        rebuilt = self._metrics.episodes_rebuilt.inc
+        worker = Worker(self._setup, self._on_ready, self._on_death, rebuilt)
         self._workers.append(worker)
         try:
             await worker.start()

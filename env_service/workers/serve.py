@@ -55,8 +55,6 @@ from env_service.workers.frames import (
 
 logger = logging.getLogger(__name__)
 
-MOST_EPISODES = 1000
-"""Episodes a worker holds; of more, the one unused for longest goes, to be rebuilt when needed."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -133,11 +131,15 @@ class Worker:
     Args:
         environments: By name, checked.
         alarm: The time limit.
+        resident_episodes: As of `Setup`.
     """
 
-    def __init__(self, environments: Mapping[str, Environment], alarm: Alarm) -> None:
+    def __init__(
+        self, environments: Mapping[str, Environment], alarm: Alarm, resident_episodes: int
+    ) -> None:
         self._environments = environments
         self._alarm = alarm
+        self._resident_episodes = resident_episodes
         self._held: OrderedDict[int, Held] = OrderedDict()
         self._relieved: object = None
         self._do: Mapping[str, Callable[[Mapping[str, Any]], bytes]] = {
@@ -248,7 +250,7 @@ class Worker:
     def _keep(self, key: int, held: Held) -> None:
         self._held[key] = held
         self._held.move_to_end(key)
-        if len(self._held) > MOST_EPISODES:
+        if len(self._held) > self._resident_episodes:
             self._held.popitem(last=False)
 
 
@@ -280,7 +282,8 @@ def main() -> None:
         gc.freeze()
         _limit_memory(setup.memory_bytes)
         _write(stream, Answer({"status": "ready"}, b""))
-        worker = Worker(environments, Alarm(setup.call_time_s, progress))
+        alarm = Alarm(setup.call_time_s, progress)
+        worker = Worker(environments, alarm, setup.resident_episodes)
         while (request := _read(stream)) is not None:
             _write(stream, worker.answer(request))
 

@@ -105,6 +105,7 @@ class Worker(asyncio.Protocol):
         setup: What it is to serve.
         on_ready: Called when it can take jobs.
         on_death: Called once when it has ended, with the jobs that still waited.
+        on_rebuild: Called when it does not hold an episode any more and has to rebuild it.
     """
 
     def __init__(
@@ -112,10 +113,12 @@ class Worker(asyncio.Protocol):
         setup: Setup,
         on_ready: Callable[["Worker"], None],
         on_death: Callable[["Worker", list[Job]], None],
+        on_rebuild: Callable[[], object],
     ) -> None:
         self._setup = setup
         self._on_ready = on_ready
         self._on_death = on_death
+        self._on_rebuild = on_rebuild
         self._buffer = bytearray()
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None
@@ -272,6 +275,7 @@ class Worker(asyncio.Protocol):
         job = self._current
         assert job is not None, "an answer without a request"
         if status == "missing":
+            self._on_rebuild()
             self._send(job, with_journal=True)
             return
         self._current = None

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,20 @@ def test_memory_that_is_short_in_a_replay_is_not_blamed_on_the_next_call(
     assert texts(service, "a", call("tight")) == ["tight: done"]
     assert counted(service, "calls_stopped_total") == 0
     service.close()
+
+
+def test_an_episode_that_is_not_resident_is_rebuilt_and_counted() -> None:
+    small = Service({"toy": "faulty:Faulty"}, replace(FAST, resident_episodes=2))
+    names = ("a", "b", "c")
+    for instance_id in names:
+        create(small, instance_id)
+    assert counted(small, "episodes_rebuilt_total") == 0
+    for total in (1, 2):
+        for instance_id in names:
+            assert texts(small, instance_id, ADD) == [f'{{"total": {total}}}']
+    # Each is forgotten before its next step.
+    assert counted(small, "episodes_rebuilt_total") == 6
+    small.close()
 
 
 def test_every_worker_lists_a_set_in_the_same_order(service: Service) -> None:
