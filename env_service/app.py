@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
+from env_service import agentevolver
 from env_service.access import Access, error_reply
 from env_service.docs_page import page
 from env_service.environments.base import EpisodeOptions
@@ -100,6 +101,7 @@ def create_app(
     _add_error_replies(app, metrics)
     _add_episode_routes(app, pool, live, runs)
     _add_run_routes(app, runs)
+    app.include_router(agentevolver.router(pool, live, limits.max_episodes))
 
     @app.get("/healthz", response_model=Envelope[HealthData])
     async def healthz() -> Response:
