@@ -105,6 +105,8 @@ def launch(
         "actor_rollout_ref.actor.optim.lr=1e-3",
         "actor_rollout_ref.actor.entropy_coeff=0.01",
         "env_service.max_tokens_per_step=96",
+        # Has verl compute the actor's own probabilities, too, and compare.
+        "algorithm.rollout_correction.bypass_mode=false",
         f"data.train_batch_size={ROLLOUTS // 8}",
         *overrides,
     ]
