@@ -203,7 +203,7 @@ def test_quickstart_differs_from_the_full_recipe_by_model_sizes_and_machine_only
     full, quick = (load_recipe(EXP / name, []) for name in ("SEAL.yaml", "quickstart.yaml"))
     assert quick.seal.weights == full.seal.weights
     assert quick.seal.interface == full.seal.interface
-    # Where weights and precision are the same, whose log probabilities the old ones are is no matter.
+    # With equal weights and precision it is no matter whose log probabilities the old ones are.
     assert quick.algorithm.rollout_correction.bypass_mode
     quick.algorithm.rollout_correction.bypass_mode = False
     assert quick.algorithm == full.algorithm
