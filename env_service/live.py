@@ -168,7 +168,9 @@ class LiveEpisodes:
                 f"{len(self._episodes)} episodes are live, as many as this service takes "
                 "(--max-episodes); release some, or try again later",
             )
-        opened: asyncio.Future[tuple[Journal, bytes]] = asyncio.ensure_future(self._pool.open(spec))
+        opened: asyncio.Future[tuple[Journal, bytes]] = asyncio.ensure_future(
+            self._pool.open(spec, run_id)
+        )
         self._episodes[spec.instance_id] = live = LiveEpisode(spec, run_id, opened, self._clock())
         self._expired.pop(spec.instance_id, None)
         try:

@@ -4,6 +4,12 @@ In: what is to be done with an episode. Out: the JSON text of the wire's data, o
 Called by `env_service.live`. An episode goes to the worker that holds it; where that one has died
 or is stuck in a slow call, to another, which rebuilds it from its journal first. So a death costs a
 replay and nothing else, and a slow call delays nobody else for longer than STUCK_S.
+
+Slow calls of one run do not stop another's: of the processes, which are MOST_FACTOR times those
+wanted at most, a run may hold all but the wanted number with slow calls. What finds no process
+waits, and the run that holds the fewest is next. So beside a run whose calls are all slow, a
+request of another one waits for STUCK_S and the start of a process; beside slow calls of its own
+run, until one of them meets its time limit.
 """
 
 import asyncio
@@ -80,7 +86,7 @@ class WorkerPool:
         self._limits = limits
         self._metrics = metrics
         self._workers: list[Worker] = []
-        self._homeless: list[Job] = []
+        self._waiting: list[Job] = []
         self._changed = asyncio.Event()
         self._keys = itertools.count()
         self._start_fault: str | None = None
@@ -129,9 +135,9 @@ class WorkerPool:
         request = {"do": "task_ids", "env_type": env_type, "split": split}
         return (await self._ask(request)).body
 
-    async def open(self, spec: Spec) -> tuple[Journal, bytes]:
-        """A new episode and the data of /create."""
-        journal = Journal(next(self._keys), spec)
+    async def open(self, spec: Spec, run_id: str | None = None) -> tuple[Journal, bytes]:
+        """A new episode, of a run, and the data of /create."""
+        journal = Journal(next(self._keys), spec, run_id)
         opened = await self._ask({"do": "open"}, journal)
         return journal, opened.body
 
@@ -210,24 +216,36 @@ class WorkerPool:
         if self._closed:
             job.answer.set_exception(_no_worker("the service is stopping"))
             return
-        home = None if job.journal is None else job.journal.home
-        if home is None or not home.ready or home.stuck(STUCK_S):
-            if home is not None:
-                self._metrics.episodes_rebuilt.inc()
-            home = self._best()
-        if home is not None:
-            home.submit(job)
-        elif self._start_fault is None:
-            self._homeless.append(job)
+        worker = self._worker_for(job)
+        if worker is not None:
+            worker.submit(job)
+        elif self._start_fault is None or any(one.ready for one in self._workers):
+            self._waiting.append(job)
         else:
             job.answer.set_exception(_no_worker("its worker processes do not start"))
 
-    def _best(self) -> Worker | None:
-        """The ready worker with the least to do, one that is not stuck if there is one."""
-        ready = [worker for worker in self._workers if worker.ready]
-        return min(
-            ready, key=lambda one: (one.stuck(STUCK_S), one.load, one.jobs_done), default=None
-        )
+    def _worker_for(self, job: Job) -> Worker | None:
+        """The worker that holds the episode, or the one with the least to do; None: none may."""
+        home = None if job.journal is None else job.journal.home
+        if home is not None and home.ready and not home.stuck(STUCK_S):
+            return home
+        free = [one for one in self._workers if one.ready and not one.stuck(STUCK_S)]
+        if not free or self._held_by(job) >= self._limits.workers * (MOST_FACTOR - 1):
+            return None
+        if home is not None:
+            self._metrics.episodes_rebuilt.inc()
+        return min(free, key=lambda one: (one.load, one.jobs_done))
+
+    def _held_by(self, job: Job) -> int:
+        """Processes that are stuck in calls of the job's run."""
+        return sum(one.stuck(STUCK_S) and one.run_id == job.run_id for one in self._workers)
+
+    def _give_out(self) -> None:
+        """Hand out what waits, the run that holds the fewest processes first."""
+        waiting, self._waiting = self._waiting, []
+        # Sorting is stable: of equals, what came first goes first.
+        for job in sorted(waiting, key=self._held_by):
+            self._submit(job)
 
     # ---- the processes ------------------------------------------------------------------------
 
@@ -242,12 +260,12 @@ class WorkerPool:
             self._workers.remove(worker)
             self._start_fault = f"a process could not be started ({error.strerror})"
             self._no_start_before = time.monotonic() + _RESTART_S
-            self._resubmit([])
+            self._give_out()
 
     def _on_ready(self, worker: Worker) -> None:
         self._start_fault = None
         logger.info("worker ready", extra={"worker": worker.pid})
-        self._resubmit([])
+        self._give_out()
         self._changed.set()
 
     def _on_death(self, worker: Worker, waiting: list[Job]) -> None:
@@ -259,14 +277,9 @@ class WorkerPool:
         if worker.fault is not None and not self._closed:
             self._metrics.workers_ended.inc()
             logger.warning("worker ended", extra={"worker": worker.pid, "reason": worker.fault})
-        self._resubmit(waiting)
+        self._waiting = [*waiting, *self._waiting]
+        self._give_out()
         self._changed.set()
-
-    def _resubmit(self, jobs: list[Job]) -> None:
-        """Find workers for jobs that have lost theirs, and for those that had none."""
-        homeless, self._homeless = self._homeless, []
-        for job in jobs + homeless:
-            self._submit(job)
 
     async def _change(self) -> None:
         self._changed.clear()
@@ -281,9 +294,8 @@ class WorkerPool:
                 worker.kill()
             stuck = [worker for worker in self._workers if worker.stuck(STUCK_S)]
             free = [worker for worker in self._workers if worker not in stuck]
-            if any(worker.ready for worker in free):
-                for job in [job for worker in stuck for job in worker.give_back()]:
-                    self._submit(job)
+            self._waiting += [job for worker in stuck for job in worker.give_back()]
+            self._give_out()
             missing = self._limits.workers - len(free)
             room = self._limits.workers * MOST_FACTOR - len(self._workers)
             if time.monotonic() > self._no_start_before:

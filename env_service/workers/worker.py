@@ -47,6 +47,8 @@ class Journal:
     """The service's name for it; an instance id may come back, a key does not."""
     spec: Spec
     """What it was created with."""
+    run_id: str | None = None
+    """The run that it is of, None in mode eval."""
     entries: list[Entry] = field(default_factory=list)
     """The steps it has taken."""
     home: "Worker | None" = None
@@ -63,6 +65,11 @@ class Job:
     """Where the answer goes."""
     journal: Journal | None = None
     """The episode it is about, if it is about one."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The run whose episode it is about."""
+        return None if self.journal is None else self.journal.run_id
 
     def frame(self, forget: list[int], with_journal: bool) -> bytes:
         """The request as a worker needs it: a stranger to the episode gets its journal."""
@@ -186,6 +193,11 @@ class Worker(asyncio.Protocol):
         """Process id."""
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that the current job is of."""
+        return None if self._current is None else self._current.run_id
 
     def stuck(self, after_s: float) -> bool:
         """Whether the current job has been running for so long."""

@@ -130,6 +130,45 @@ def test_a_slow_call_delays_nobody_else(tmp_path: Path, monkeypatch: pytest.Monk
     patient.close()
 
 
+def test_slow_calls_of_a_run_do_not_stop_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More slow calls than there may be processes; one worker is wanted, four there may be."""
+    mark = tmp_path / "mark"
+    monkeypatch.setenv(faulty.MARK, str(mark))
+    patient = Service({"toy": "faulty:Faulty"}, limits=Limits(workers=1, call_time_s=30.0))
+    slow = [f"slow {number}" for number in range(6)]
+    for instance_id in [*slow, "other"]:
+        run = {"mode": "train", "run_id": instance_id.split()[0]}
+        spec = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": instance_id}
+        patient.ok("/create", **spec, params=run)
+
+    def step(instance_id: str, made: ToolCall) -> asyncio.Task[tuple[int, Any]]:
+        message = {"role": "assistant", "content": render_calls([made], "hermes")}
+        body = {"instance_id": instance_id, "messages": message}
+        return asyncio.create_task(patient.send("POST", "/step", body))
+
+    async def play() -> list[float]:
+        holding = [step(instance_id, call("hold")) for instance_id in slow]
+        await asyncio.sleep(3.0)  # as many as may have got a process
+        waits = []
+        for _ in range(3):
+            started = time.monotonic()
+            async with asyncio.timeout(15):
+                assert (await step("other", ADD))[0] == 200
+            waits.append(time.monotonic() - started)
+        assert not any(one.done() for one in holding)
+        assert len(patient.pool.pids) <= 4
+        mark.touch()
+        async with asyncio.timeout(60):
+            assert [(await one)[0] for one in holding] == [200] * len(slow)
+        return waits
+
+    waits = patient.runner.run(play())
+    assert max(waits) < 10
+    patient.close()
+
+
 def test_an_episode_at_work_is_not_idle(service: Service) -> None:
     for instance_id in ("at work", "idle"):
         create(service, instance_id)
