@@ -266,7 +266,7 @@ def measure(bench: Bench, quick: bool) -> dict[str, float]:
     bench.warm_up(everything[:: 100 if quick else 25])
     for name, played in scripts.items():
         bench.baseline(name, played)
-    for clients in (1, 32):
+    for clients in (1, 8, 32, 128, 256):
         bench.replay(BASE, scripts[BASE], clients)
     bench.replay(BASE, scripts_of(lists[BASE], one_call=True), 32, f"{BASE}, one call a message")
     bench.replay(LONG_CONTEXT, scripts[LONG_CONTEXT], 32)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,9 +38,15 @@ class ServiceProcess:
     Args:
         options: Options after `--host` and `--port`.
         folder: Its working folder and, in `tmp` below it, its TMPDIR; None for the project's.
+        read_log_every_s: Its log is a pipe that is read so seldom; None: a file.
     """
 
-    def __init__(self, options: Sequence[str] = (), folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        options: Sequence[str] = (),
+        folder: Path | None = None,
+        read_log_every_s: float | None = None,
+    ) -> None:
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.ready_s = 0.0
@@ -57,11 +64,13 @@ class ServiceProcess:
             cwd=folder or ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=self._log,
+            stdout=self._log if read_log_every_s is None else subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         self.pid = self._process.pid
+        if read_log_every_s is not None:
+            threading.Thread(target=self._read_log, args=(read_log_every_s,), daemon=True).start()
 
     def __enter__(self) -> Self:
         try:
@@ -97,8 +106,19 @@ class ServiceProcess:
             f"{self.log_end()}"
         )
 
+    def _read_log(self, every_s: float) -> None:
+        """Copy the pipe into the file; in between nobody reads it."""
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while part := os.read(pipe, 1 << 20):
+            with contextlib.suppress(ValueError):  # closed: the service has been stopped
+                self._log.write(part)
+                self._log.flush()
+            if self._process.poll() is None and self.ready_s:
+                time.sleep(every_s)
+
     def log(self) -> str:
-        """What it has logged."""
+        """What it has logged, as far as it was read."""
         return Path(self._log.name).read_text("utf-8", errors="replace")
 
     def log_end(self) -> str:

@@ -27,6 +27,9 @@ ANSWER_LIMIT_S = 60.0
 SLOW_EVERY_S = 15.0
 """Seconds between episodes with a slow call: each may cost a worker."""
 
+STOPPED_SHARE = 0.2
+"""Of the worker processes that are ended: stopped (SIGSTOP) and not killed."""
+
 # How often a client does what.
 GIVES_UP, SENDS_TWICE, SENDS_AT_ONCE, CREATES_TWICE = 0.04, 0.05, 0.02, 0.05
 EVALUATES_EARLY, ABANDONS = 0.02, 0.005
@@ -215,7 +218,7 @@ class Soak:
         raise Violation(f"{path} got no answer for {ANSWER_LIMIT_S:.0f} s")
 
     async def kill_workers(self, every_s: float, deadline: float) -> None:
-        """Kill a random worker process every few seconds."""
+        """Kill a random worker process every few seconds, or stop it for good."""
         rng = random.Random(f"{self._seed}/kills")
         while True:
             await asyncio.sleep(every_s * rng.uniform(0.5, 1.5))
@@ -223,9 +226,10 @@ class Soak:
                 return
             workers = worker_processes(self._service.pid)
             if workers:
+                stopped = rng.random() < STOPPED_SHARE
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(rng.choice(workers), signal.SIGKILL)
-                    self.counts["workers killed"] += 1
+                    os.kill(rng.choice(workers), signal.SIGSTOP if stopped else signal.SIGKILL)
+                    self.counts["workers stopped" if stopped else "workers killed"] += 1
 
     async def live_episodes(self) -> int | None:
         """What the service counts, None if it does not tell."""

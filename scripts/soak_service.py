@@ -2,10 +2,11 @@
 
 Clients play references with seeded mistakes. They give up waiting and ask again, send steps and
 creates twice, evaluate in mid-episode, leave episodes behind, and now and then call a tool that
-takes far too long; meanwhile worker processes are killed. Whatever happens, an episode's verdict
-has to be the one that bfcl-eval's own checker gives for the calls that were sent, and a repeated
-request has to get the same answer. At the end no episode, no process, no file and no memory may be
-left over. Exit status 1 if anything is violated.
+takes far too long; meanwhile worker processes are killed or stopped for good (SIGSTOP), and the
+service's log is a pipe that is hardly read. Whatever happens, an episode's verdict has to be the
+one that bfcl-eval's own checker gives for the calls that were sent, and a repeated request has to
+get the same answer. At the end no episode, no process, no file and no memory may be left over. Exit
+status 1 if anything is violated.
 """
 
 import argparse
@@ -37,6 +38,7 @@ from scripts.soak_episodes import ignore_interrupts
 
 CALL_TIME_LIMIT_S = 2.0
 STOP_LIMIT_S = 5.0
+READ_LOG_EVERY_S = 5.0
 MEMORY_FACTOR, MEMORY_EXTRA = 1.2, 50_000_000
 VIOLATIONS_SHOWN = 20
 MEGABYTE = 1_000_000
@@ -131,8 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.ExitStack() as stack:
             stack.callback(verdicts.shutdown, cancel_futures=True)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            options = ["--log-level=WARNING", *options, *args.service_options]
-            service = stack.enter_context(ServiceProcess(options, folder))
+            options = [*options, *args.service_options]
+            service = stack.enter_context(ServiceProcess(options, folder, READ_LOG_EVERY_S))
             expire = any(option.startswith("--idle-timeout") for option in options)
             slow = any(option.startswith("--call-time-limit") for option in options)
             pools = -(-args.clients // CLIENTS_A_POOL)

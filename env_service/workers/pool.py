@@ -289,9 +289,10 @@ class WorkerPool:
         """Keep as many workers at work as are wanted, and move what waits behind a stuck one."""
         while True:
             await asyncio.sleep(_TICK_S)
-            for worker in [one for one in self._workers if one.overdue]:
-                worker.fault = "it did not answer within its time limit"
-                worker.kill()
+            for worker in self._workers:
+                if worker.overdue or (worker.stuck(STUCK_S) and worker.stopped):
+                    worker.fault = "it was stopped, or did not answer within its time limit"
+                    worker.kill()
             stuck = [worker for worker in self._workers if worker.stuck(STUCK_S)]
             free = [worker for worker in self._workers if worker not in stuck]
             self._waiting += [job for worker in stuck for job in worker.give_back()]

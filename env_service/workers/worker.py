@@ -208,6 +208,15 @@ class Worker(asyncio.Protocol):
         """Whether it should have answered, begun or ended by now; a stopped process never does."""
         return time.monotonic() > self._due
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped the process, as far as the system tells."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="utf-8", errors="replace") as stat:
+                return stat.read().rpartition(")")[2].split()[0] == "T"
+        except (OSError, IndexError):
+            return False
+
     def submit(self, job: Job) -> None:
         """Take a job."""
         self._waiting.append(job)

@@ -203,11 +203,17 @@ def test_a_killed_worker_costs_no_episode(service: Service) -> None:
     assert service.request("GET", "/healthz")[0] == 200
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
 @pytest.mark.parametrize("path", ["/step", "/evaluate"])
 def test_a_request_whose_worker_is_stopped_is_answered_by_another(
-    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str, seen: bool
 ) -> None:
-    monkeypatch.setattr(worker, "MARGIN_S", 0.2)
+    """Where the system does not tell that the process is stopped, its time limit does."""
+    if seen:
+        monkeypatch.setattr(worker, "MARGIN_S", 1000.0)
+    else:
+        monkeypatch.setattr(worker, "MARGIN_S", 0.2)
+        monkeypatch.setattr(worker.Worker, "stopped", False)
     create(service, "a")
     texts(service, "a", ADD)
     # What a stopped process is asked may take longer by the replay that verifying is.
