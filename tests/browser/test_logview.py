@@ -4,9 +4,7 @@ Needs Debian's packages chromium and chromium-driver; without them the tests are
 """
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -17,27 +15,12 @@ from pathlib import Path
 import pytest
 from logview_material import HOSTILE, write_round, write_run, write_validation
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 ROOT = Path(__file__).resolve().parents[2]
-CHROMEDRIVER = Path("/usr/bin/chromedriver")
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--window-size=1200,900",
-)
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMEDRIVER.exists() and CHROMIUM.exists()),
-        reason="no Chromium: apt-get install --no-install-recommends chromium chromium-driver",
-    ),
-]
+pytestmark = pytest.mark.browser
 
 
 @dataclass(frozen=True)
@@ -66,24 +49,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
     finally:
         process.terminate()
         process.communicate(timeout=20)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    profile = tmp_path_factory.mktemp("chromium")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # Its settings and caches go into the same folder.
-    service = Service(str(CHROMEDRIVER), env={**os.environ, "HOME": str(profile)})
-    browser = webdriver.Chrome(options=options, service=service)
-    try:
-        yield browser
-    finally:
-        browser.quit()
-        shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture
