@@ -6,8 +6,8 @@ The parser has no limit of its own: a header of 50 MB held up all other clients 
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MOST_BYTES = 64 * 1024
-"""Of a request line and its headers, beyond the part that came with the first bytes."""
+MOST_BYTES = 320 * 1024
+"""Of a request line and its headers. What comes first, 256 KiB at most, may hold a body as well."""
 _REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -24,8 +24,7 @@ class BoundedHead(HttpToolsProtocol):
         """The next bytes of the connection."""
         if self._in_head:
             self._size += len(data)
-            # The first bytes may hold a whole request, body included.
-            if self._size > MOST_BYTES + 256 * 1024:
+            if self._size > MOST_BYTES:
                 self.transport.write(_REFUSAL)
                 self.transport.close()
                 return
