@@ -67,9 +67,12 @@ def test_a_file_that_is_not_there_or_no_study_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("path", sorted((EXP / "study").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_run_of_the_projects_studies_is_a_recipe(path: Path) -> None:
+def test_the_projects_studies_are_made_of_its_recipes(path: Path) -> None:
     study = load_study(path)
-    for recipe in study.recipes:
-        seed = study.seeds_of(recipe)[0]
-        loaded = load_recipe(EXP.parent / study.conf, study.run_overrides(recipe, seed))
-        assert loaded.seed == loaded.data.seed == loaded.actor_rollout_ref.rollout.seed == seed
+    overrides = study.run_overrides(study.baseline, 7)
+    loaded = load_recipe(EXP.parent / study.conf, overrides)
+    assert loaded.seed == loaded.data.seed == loaded.actor_rollout_ref.rollout.seed == 7
+    # What each method changes is held by tests/seal/launch/test_recipe.py.
+    named = [one for overrides in study.recipes.values() for one in overrides]
+    assert named and all((EXP / "method" / f"{one[8:]}.yaml").is_file() for one in named)
+    assert {one[:8] for one in named} == {"+method="}
