@@ -88,9 +88,11 @@ def step_of(rule: str, suite: str, logs: RunLogs, study: Study) -> int | None:
     judge = suite if rule == BEST else study.development
     if judge is None:
         return None
-    judged = [step for step in trained if step in _steps(judge, logs)]
+    judged = [step for step in _steps(judge, logs) if step > 0]
     # Of equals the first: what is trained longer for the same score is not better.
-    return max(judged, key=lambda step: average(judge, logs, step), default=None)
+    chosen = max(judged, key=lambda step: average(judge, logs, step), default=None)
+    # Suites that are played first and last alone (seal.rare_suites) have no score there.
+    return chosen if chosen in trained else None
 
 
 def average(suite: str, logs: RunLogs, step: int) -> float:

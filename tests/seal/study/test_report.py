@@ -85,6 +85,20 @@ def test_steps_are_chosen_by_their_rules(tmp_path: Path) -> None:
     assert document["suites"]["held_out"]["selection"]["optimism"] > 0
 
 
+def test_a_suite_that_was_not_played_at_the_chosen_step_has_no_figure_there(
+    tmp_path: Path,
+) -> None:
+    write_study(tmp_path)
+    for recipe, seed in STUDY.runs():
+        folder = tmp_path / f"experiments/tech_synthetic/{STUDY.run_name(recipe, seed)}"
+        log = folder / "validation_log/2.jsonl"
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(line for line in lines if "held_out" not in line))
+    document = made(tmp_path)
+    rules = {one["step_rule"] for one in document["suites"]["held_out"]["figures"]}
+    assert rules == {"start", "last", "declared", "best"}
+
+
 def test_means_are_those_of_the_logs(tmp_path: Path) -> None:
     for recipe, seed in STUDY.runs():
         lift = {"vanilla": 0.0, "seal": 1.0, "placebo": 0.5}[recipe]
