@@ -24,7 +24,7 @@ part() {
 trainer=.venv/bin/python
 service=.venv-bfcl/bin/python
 # A test file at a time on each of two processes.
-spread='-n 2 --dist loadfile'
+spread='-n 2 --dist loadfile --durations=10 --durations-min=1'
 
 part 'environments' bash install.sh --dev
 part 'lint' "$trainer" -m ruff check .
@@ -39,5 +39,5 @@ if [ "$fast" = no ]; then
     part 'slow tests, trainer' "$trainer" -m pytest -q $spread -m slow tests/seal tests/scripts
     part 'slow tests, service' "$service" -m pytest -q $spread -m slow tests/env_service
     part 'pages in a browser' "$trainer" -m pytest -q -rs -m browser tests/browser
-    part 'end to end' "$trainer" -m pytest -q -m e2e tests/e2e
+    part 'end to end' "$trainer" -m pytest -q --durations=10 -m e2e tests/e2e
 fi
