@@ -284,7 +284,7 @@ def overrides(*argv: str, gpus: int = 2, flash_attention: bool = True) -> list[s
 
 def test_what_runs_is_the_recipe_with_small_batches() -> None:
     recipe = load_recipe(gpu_smoke.RECIPE, overrides("--size", "7b", "--", "seed=5"))
-    published = load_recipe(gpu_smoke.RECIPE, [])
+    published = load_recipe(gpu_smoke.RECIPE, ["seed=5"])
     assert recipe.actor_rollout_ref.model.path == "experiments/gpu_smoke_models/7b"
     assert (recipe.trainer.n_gpus_per_node, recipe.trainer.total_training_steps) == (2, 3)
     assert recipe.seed == recipe.data.seed == 5

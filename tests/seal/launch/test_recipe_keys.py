@@ -8,7 +8,8 @@ from omegaconf import OmegaConf
 from seal.launch import known_keys, recipe
 from seal.launch.recipe import EXP, RecipeError, load_recipe
 
-FILES = sorted(EXP.rglob("*.yaml"))
+# A study (exp/study/) is no recipe: tests/seal/study/test_definition.py.
+FILES = sorted(path for path in EXP.rglob("*.yaml") if path.parent.name != "study")
 GROUPS = [path for path in FILES if path.parent != EXP]
 
 
