@@ -25,10 +25,17 @@ from rich.console import Console
 from seal.launch.interrupts import interrupt_once
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError, load_study
-from seal.study.logs import FINISHED, keep
+from seal.study.logs import FINISHED
 from seal.study.power import POWER, detectable, spread
 from seal.study.report import report, sibling_tasks, training_tasks
-from seal.study.runs import failures, read_runs, run_all, run_minutes, study_folder
+from seal.study.runs import (
+    failures,
+    keep_study,
+    read_runs,
+    run_all,
+    run_minutes,
+    study_folder,
+)
 from seal.study.scores import LAST, Runs, passes, read_suite
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -167,9 +174,7 @@ def main(argv: Sequence[str]) -> int:
         out = args.out or study_folder(args.logs, study)
         complete = make_report(study, args.logs, out)
         if args.keep:
-            for (recipe, seed), logs in read_runs(args.logs, study).items():
-                if logs.state == FINISHED:
-                    keep(args.logs, study.run_name(recipe, seed), args.keep)
+            keep_study(args.logs, study, args.keep)
     except StudyError as error:
         complaints.print(f"compare: {error}")
         return FAILED

@@ -130,9 +130,14 @@ def misses_last_validation(recipe: DictConfig, step: int) -> bool:
 
 
 def is_validated(recipe: DictConfig, step: int) -> bool:
-    """Whether the validation after a step has been logged."""
+    """Whether the validation after a step has been logged to its end."""
     folder = recipe.trainer.validation_data_dir
-    return folder is not None and (folders.ROOT / str(folder) / f"{step}.jsonl").is_file()
+    if folder is None:
+        return False
+    try:
+        return (folders.ROOT / str(folder) / f"{step}.jsonl").read_bytes().endswith(b"}\n")
+    except OSError:
+        return False
 
 
 def differences(recorded: Any, recipe: DictConfig) -> list[str]:

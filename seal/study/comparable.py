@@ -17,12 +17,13 @@ from seal.study.definition import Study, StudyError
 from seal.study.logs import RunLogs, flat
 
 OWN = (
-    "trainer.experiment_name",
+    "*experiment_name",
     "trainer.default_local_dir",
     "trainer.rollout_data_dir",
     "trainer.validation_data_dir",
     "trainer.resume_mode",
     "trainer.resume_from_path",
+    "trainer.val_before_train",
     "seal.run_id",
     "seal.loop_dir",
     "env_service.env_url",
@@ -43,19 +44,19 @@ SHOULD = {"git.commit": "code", "machine.cpu": "machines", "machine.gpus": "mach
 """Fields whose differences are told: a change of a page of docs changes no run."""
 _SHOWN = 6
 
-Differences = Callable[[Sequence[str], Sequence[str]], set[str]]
-"""Keys in which a recipe differs under two lists of overrides."""
+Compose = Callable[[Sequence[str]], Mapping[str, Any]]
+"""The study's recipe under a list of overrides, by key with dots."""
 
 
 def check(
-    study: Study, runs: Mapping[tuple[str, int], RunLogs], differ: Differences | None = None
+    study: Study, runs: Mapping[tuple[str, int], RunLogs], compose: Compose | None = None
 ) -> list[str]:
     """Refuse runs that may not be compared.
 
     Args:
         study: What is compared.
         runs: Finished runs by recipe and seed.
-        differ: Of the study's recipe; None: composed with Hydra.
+        compose: The study's recipe; None: composed with Hydra.
 
     Returns:
         Sentences for the report.
@@ -65,10 +66,10 @@ def check(
     """
     if not runs:
         return []
-    differ = differ or _composed(study.conf)
+    compose = compose or _composed(study.conf)
     first, *others = runs
     for other in others:
-        _check_configuration(study, runs, first, other, differ)
+        _check_configuration(study, runs, first, other, compose)
     for field, what in MUST.items():
         for key, groups in _by_value(runs, field).items():
             if len(groups) > 1:
@@ -89,17 +90,22 @@ def _check_configuration(
     runs: Mapping[tuple[str, int], RunLogs],
     first: tuple[str, int],
     other: tuple[str, int],
-    differ: Differences,
+    compose: Compose,
 ) -> None:
-    may = differ(*(study.run_overrides(*run) for run in (first, other)))
+    """Where recipes or seeds differ, a run has what its own say; elsewhere all have the same."""
+    said = [compose(study.run_overrides(*run)) for run in (first, other)]
     one, two = runs[first].config, runs[other].config
-    wrong = sorted(
-        key
-        for key in one.keys() | two.keys()
-        if one.get(key) != two.get(key)
-        and key not in may
-        and not any(fnmatch(key, pattern) for pattern in OWN)
-    )
+    wrong = []
+    for key in sorted(one.keys() | two.keys()):
+        if any(fnmatch(key, pattern) for pattern in OWN):
+            continue
+        expected = [values.get(key) for values in said]
+        if expected[0] == expected[1]:
+            differs = one.get(key) != two.get(key)
+        else:
+            differs = [one.get(key), two.get(key)] != expected
+        if differs:
+            wrong.append(key)
     if wrong:
         shown = "; ".join(f"{key}: {one.get(key)} and {two.get(key)}" for key in wrong[:_SHOWN])
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
@@ -109,10 +115,10 @@ def _check_configuration(
         )
 
 
-def _composed(conf: Path) -> Differences:
+def _composed(conf: Path) -> Compose:
     known: dict[tuple[str, ...], dict[str, Any]] = {}
 
-    def resolved(overrides: Sequence[str]) -> dict[str, Any]:
+    def compose(overrides: Sequence[str]) -> dict[str, Any]:
         key = tuple(overrides)
         if key not in known:
             try:
@@ -121,12 +127,7 @@ def _composed(conf: Path) -> Differences:
                 raise StudyError(str(error)) from error
         return known[key]
 
-    def differ(one: Sequence[str], other: Sequence[str]) -> set[str]:
-        first, second = resolved(one), resolved(other)
-        keys = first.keys() | second.keys()
-        return {key for key in keys if first.get(key) != second.get(key)}
-
-    return differ
+    return compose
 
 
 def _check_losses(study: Study, runs: Mapping[tuple[str, int], RunLogs]) -> list[str]:

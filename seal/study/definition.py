@@ -47,7 +47,7 @@ class Study:
     options: tuple[str, ...] = ("--with-bfcl",)
     """Of the launcher."""
     declared_step: int | None = None
-    """Step that is reported whatever the scores. None: the last one alone is."""
+    """Step to report whatever its score. None: only the last one."""
     development: str | None = None
     """Suite that a step is chosen on. None: no such figure."""
     minutes: float | None = None

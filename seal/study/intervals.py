@@ -3,12 +3,14 @@
 In: scores as matrices (seeds, tasks), those of two recipes with the same seeds and tasks. Out:
 `Estimate`s. Both are drawn anew, seeds and tasks (the "pigeonhole" bootstrap of a crossed design,
 Owen 2007, arXiv 0711.1031): what is claimed is meant for other seeds and other tasks of the kind.
+Tasks of one scenario, which BFCL has in four categories, are drawn together.
 
 That bootstrap counts the noise of a single score three times and knows nothing of few seeds. For
 means, where the variance of a crossed design is known, its draws are therefore scaled to it, and
-widened from the normal distribution to Student's t. For the other statistics (interquartile mean,
-probability of improvement, as defined by Agarwal et al. 2021, arXiv 2108.13264) they stay as they
-are, which is too wide rather than too narrow. Pure functions.
+widened from the normal distribution to Student's t. With two seeds t has one degree of freedom. The
+other statistics (interquartile mean, probability of improvement, as defined by Agarwal et al. 2021,
+arXiv 2108.13264) have an interval from five seeds on: with fewer, draws say too little. Pure
+functions.
 """
 
 import math
@@ -25,24 +27,34 @@ DRAWS = 4000
 LEVEL = 0.95
 
 
+LEAST_SEEDS = 5
+"""Below, what is not a mean has no interval."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A figure and its 95 % interval, in the scores' unit."""
 
     value: float
     low: float | None
-    """None where a single score gives no interval."""
+    """None where nothing says how sure the figure is."""
     high: float | None
     seeds: int
     tasks: int
+    p_value: float | None = None
+    """Of a mean that is 0, two-sided; None with one seed and for other statistics."""
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval, of a difference, is on one side of 0."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+        """Whether the interval, of a difference over several seeds, is on one side of 0."""
+        if self.low is None or self.high is None or self.seeds < 2:
+            return False
+        return self.low > 0 or self.high < 0
 
 
-def mean(scores: Matrix, categories: Sequence[str], seed: int = 0) -> Estimate:
+def mean(
+    scores: Matrix, categories: Sequence[str], scenarios: Sequence[str] | None = None, seed: int = 0
+) -> Estimate:
     """The mean over seeds of the average of categories, as the paper averages.
 
     With one seed the interval is of the tasks alone: it holds for this seed only.
@@ -50,6 +62,7 @@ def mean(scores: Matrix, categories: Sequence[str], seed: int = 0) -> Estimate:
     Args:
         scores: (seeds, tasks); for a paired difference, those of the differences.
         categories: Of each task.
+        scenarios: Of each task; None: each task is one of its own.
         seed: Of the draws.
 
     >>> scores = np.array([[0.0, 1.0, 0.5, 0.5], [0.5, 1.0, 0.5, 1.0]])
@@ -57,20 +70,33 @@ def mean(scores: Matrix, categories: Sequence[str], seed: int = 0) -> Estimate:
     >>> found.value, found.low < 0.625 < found.high
     (0.625, True)
     """
-    parts = _columns(categories)
-    value = float(np.mean([scores[:, part].mean() for part in parts]))
-    error, freedom = _standard_error(scores, parts)
-    seeds, tasks = scores.shape
-    if error == 0 or math.isnan(error):
-        bound = value if error == 0 else None
-        return Estimate(value, bound, bound, seeds, tasks)
-    drawn = np.mean([_drawn(scores, part, seed).mean(axis=(1, 2)) for part in parts], axis=0)
-    if np.ptp(drawn) == 0:
-        return Estimate(value, value, value, seeds, tasks)
+    tasks = scores.shape[1]
+    by_scenario = _of_scenarios(scores, categories, scenarios or [str(n) for n in range(tasks)])
+    value = float(by_scenario.mean())
+    seeds = len(scores)
+    error, freedom = _standard_error(by_scenario)
+    drawn = _drawn(by_scenario, seed).mean(axis=(1, 2))
+    if not error > 0 or drawn.std() == 0:
+        return Estimate(value, None, None, seeds, tasks)
     widened = stats.t.ppf((1 + LEVEL) / 2, freedom) / stats.norm.ppf((1 + LEVEL) / 2)
     scaled = value + (drawn - drawn.mean()) * (error / drawn.std()) * widened
     low, high = np.quantile(scaled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value, float(low), float(high), seeds, tasks)
+    p_value = float(2 * stats.t.sf(abs(value) / error, freedom)) if seeds > 1 else None
+    return Estimate(value, float(low), float(high), seeds, tasks, p_value)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for their number (Holm 1979), in the same order.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected, least = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = least
+    return corrected
 
 
 def interquartile_mean(scores: Matrix, seed: int = 0) -> Estimate:
@@ -80,7 +106,7 @@ def interquartile_mean(scores: Matrix, seed: int = 0) -> Estimate:
     0.5
     """
     value = float(stats.trim_mean(scores, 0.25, axis=None))
-    drawn = _drawn(scores, range(scores.shape[1]), seed)
+    drawn = _drawn(scores, seed)
     flat = drawn.reshape(len(drawn), -1)
     return _plain(value, stats.trim_mean(flat, 0.25, axis=1), scores.shape)
 
@@ -103,7 +129,7 @@ def probability_of_improvement(scores: Matrix, baseline: Matrix, seed: int = 0) 
         return np.asarray(won.mean(axis=(-1, -2, -3)))
 
     both = np.stack([scores, baseline])
-    drawn = _drawn(both, range(scores.shape[1]), seed)
+    drawn = _drawn(both, seed)
     found = [chance(ours, theirs) for ours, theirs in drawn]
     return _plain(float(chance(scores, baseline)), np.array(found), scores.shape)
 
@@ -134,55 +160,58 @@ def _each(passes: Matrix, chance: Callable[[int], float]) -> Matrix:
     return np.asarray(np.vectorize(lambda one: chance(round(one)), otypes=[np.float64])(passes))
 
 
-def _columns(categories: Sequence[str]) -> list[list[int]]:
-    found: dict[str, list[int]] = {}
-    for place, category in enumerate(categories):
-        found.setdefault(category, []).append(place)
-    return list(found.values())
+def _of_scenarios(scores: Matrix, categories: Sequence[str], scenarios: Sequence[str]) -> Matrix:
+    """One column a scenario, whose mean is the average of categories.
 
-
-def _standard_error(scores: Matrix, parts: Sequence[Sequence[int]]) -> tuple[float, float]:
-    """Of the average of categories, with its degrees of freedom (Satterthwaite).
-
-    Each score is a sum: task + seed + noise. A mean over tasks varies by tasks and noise, one over
-    seeds by seeds and noise; the noise is subtracted once.
+    A task weighs 1 / (tasks of its category * categories). A scenario's column is the weighted sum
+    of its tasks, times the number of scenarios.
     """
-    seeds = scores.shape[0]
-    by_seed = np.mean([scores[:, part].mean(axis=1) for part in parts], axis=0)
-    of_seeds = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    of_tasks = of_noise = freedom_of_tasks = 0.0
-    for part in parts:
-        if len(part) < 2:
-            return math.nan, 0.0
-        block = scores[:, part]
-        of_tasks += float(block.mean(axis=0).var(ddof=1)) / len(part)
-        freedom_of_tasks += len(part) - 1
-        if seeds > 1:
-            rest = block - block.mean(axis=0) - block.mean(axis=1, keepdims=True) + block.mean()
-            spread = float((rest**2).sum()) / ((seeds - 1) * (len(part) - 1))
-            of_noise += spread / block.size
-    of_tasks, of_noise = of_tasks / len(parts) ** 2, of_noise / len(parts) ** 2
-    variance = max(of_seeds + of_tasks - of_noise, of_seeds, of_tasks)
+    counts = {category: categories.count(category) for category in categories}
+    weights = np.array([1 / (counts[category] * len(counts)) for category in categories])
+    places = {name: place for place, name in enumerate(dict.fromkeys(scenarios))}
+    belongs = np.zeros((scores.shape[1], len(places)))
+    for task, name in enumerate(scenarios):
+        belongs[task, places[name]] = 1.0
+    return np.asarray((scores * weights) @ belongs * len(places))
+
+
+def _standard_error(scores: Matrix) -> tuple[float, float]:
+    """Of the mean of (seeds, scenarios), with its degrees of freedom (Satterthwaite).
+
+    Each score is a sum: scenario + seed + noise. A mean over scenarios varies by scenarios and
+    noise, one over seeds by seeds and noise; the noise is subtracted once.
+    """
+    seeds, scenarios = scores.shape
+    if scenarios < 2:
+        return math.nan, 1.0
+    by_seed, by_scenario = scores.mean(axis=1), scores.mean(axis=0)
+    of_scenarios = float(by_scenario.var(ddof=1)) / scenarios
+    if seeds < 2:
+        return math.sqrt(of_scenarios), scenarios - 1
+    of_seeds = float(by_seed.var(ddof=1)) / seeds
+    rest = scores - by_scenario - by_seed[:, None] + scores.mean()
+    of_noise = float((rest**2).sum()) / ((seeds - 1) * (scenarios - 1)) / scores.size
+    variance = max(of_seeds + of_scenarios - of_noise, of_seeds, of_scenarios)
     if variance == 0:
         return 0.0, 1.0
-    parts_of_freedom = of_tasks**2 / freedom_of_tasks
-    if seeds > 1:
-        parts_of_freedom += of_seeds**2 / (seeds - 1)
-    return math.sqrt(variance), max(1.0, variance**2 / parts_of_freedom)
+    if seeds == 2:  # their spread is hardly known, and where it looks small by chance, t would too
+        return math.sqrt(variance), 1.0
+    freedom = variance**2 / (of_seeds**2 / (seeds - 1) + of_scenarios**2 / (scenarios - 1))
+    return math.sqrt(variance), max(1.0, freedom)
 
 
-def _drawn(scores: Matrix, columns: Sequence[int] | range, seed: int) -> Matrix:
+def _drawn(scores: Matrix, seed: int) -> Matrix:
     """Seeds and tasks drawn with replacement: (DRAWS, ..., seeds, tasks)."""
     draw = np.random.default_rng(seed)
-    seeds, places = scores.shape[-2], np.asarray(columns)
+    seeds, tasks = scores.shape[-2:]
     rows = draw.integers(0, seeds, (DRAWS, seeds))
-    chosen = places[draw.integers(0, len(places), (DRAWS, len(places)))]
+    chosen = draw.integers(0, tasks, (DRAWS, tasks))
     picked = scores[..., rows[:, :, None], chosen[:, None, :]]
     return np.asarray(picked if scores.ndim == 2 else np.moveaxis(picked, 0, 1))
 
 
 def _plain(value: float, drawn: Matrix, shape: tuple[int, ...]) -> Estimate:
-    if shape[0] * shape[1] == 1:
+    if shape[0] < LEAST_SEEDS:
         return Estimate(value, None, None, shape[0], shape[1])
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(value, float(low), float(high), shape[0], shape[1])

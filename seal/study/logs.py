@@ -7,10 +7,11 @@ the same report is made.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 
 from seal.loop_log import DONE, PHASES, ROUNDS, LineReader
@@ -34,7 +35,7 @@ class RunLogs:
     state: str
     """FINISHED, UNFINISHED or ABSENT."""
     config: dict[str, Any]
-    """The configuration of its first launch, by key with dots."""
+    """The configuration of its last launch, by key with dots."""
     records: tuple[dict[str, Any], ...]
     """Of its launches, the first one first."""
     rounds: tuple[dict[str, Any], ...]
@@ -49,20 +50,31 @@ def read_run(root: Path, name: str) -> RunLogs:
     """Read a run.
 
     Raises:
-        StudyError: A file is damaged.
+        StudyError: It has finished, and a file is damaged.
     """
     record, experiment, validation = _places(root, name)
     if not (record / "config.yaml").is_file():
         return RunLogs(name, ABSENT, {}, (), (), {}, {})
+    unfinished = RunLogs(name, UNFINISHED, {}, (), (), {}, {})
     try:
-        config = dict(flat(OmegaConf.to_container(OmegaConf.load(record / "config.yaml"))))
+        config = dict(flat(OmegaConf.to_container(OmegaConf.load(_launches(record)[-1]))))
         rounds = tuple(LineReader(experiment / "loop" / ROUNDS).new())
         phases = list(LineReader(experiment / "loop" / PHASES).new())
-        done = bool(phases) and phases[-1]["phase"] == DONE
-        logs = read_folder(validation) if done else {}
+    except (OSError, ValueError, yaml.YAMLError):  # killed while it wrote
+        return unfinished
+    unfinished = replace(unfinished, rounds=rounds)
+    # A launcher that was killed at the very end has not said so.
+    total = config.get("trainer.total_training_steps")
+    ended = bool(phases) and phases[-1]["phase"] == DONE
+    if not ended and not (rounds and rounds[-1]["step"] == total):
+        return unfinished
+    try:
+        logs = read_folder(validation)
+        if not ended and total not in logs:
+            return unfinished
         return RunLogs(
             name=name,
-            state=FINISHED if done else UNFINISHED,
+            state=FINISHED,
             config=config,
             records=tuple(json.loads(path.read_text("utf-8")) for path in _records(record)),
             rounds=rounds,
@@ -70,6 +82,8 @@ def read_run(root: Path, name: str) -> RunLogs:
             validations=logs,
         )
     except (OSError, ValueError, KeyError, BadValidationLog) as error:
+        if not ended:
+            return unfinished
         raise StudyError(f"the logs of {name} cannot be read: {error}") from error
 
 
@@ -77,8 +91,9 @@ def keep(root: Path, name: str, to: Path) -> None:
     """Copy what a report needs of a run: configuration, records, rounds, metrics, scores."""
     record, experiment, validation = _places(root, name)
     new_record, new_experiment, new_validation = _places(to, name)
-    for path in [record / "config.yaml", *_records(record)]:
-        _write(new_record / path.relative_to(record), path.read_text("utf-8"))
+    for path in [*_launches(record), *_records(record)]:
+        if path.is_file():
+            _write(new_record / path.relative_to(record), path.read_text("utf-8"))
     for name_of_log, kept in ((ROUNDS, _KEPT_OF_A_ROUND), (PHASES, ("time", "phase", "step"))):
         lines = LineReader(experiment / "loop" / name_of_log).new()
         _write_lines(new_experiment / "loop" / name_of_log, lines, kept)
@@ -108,10 +123,16 @@ def _places(root: Path, name: str) -> tuple[Path, Path, Path]:
     return root / "launcher_record" / name, experiments / name, validation
 
 
+def _launches(folder: Path) -> list[Path]:
+    """Configurations of the first launch and of those that resumed it, in that order."""
+    resumed = folder.glob("resumed_*/config.yaml")
+    ordered = sorted(resumed, key=lambda path: int(path.parent.name.rpartition("_")[2]))
+    return [folder / "config.yaml", *ordered]
+
+
 def _records(folder: Path) -> list[Path]:
-    """Records of the first launch and of those that resumed it, in that order."""
-    resumed = sorted(folder.glob("resumed_*/record.json"), key=lambda path: len(path.parent.name))
-    return [folder / "record.json", *resumed]
+    """Their records."""
+    return [path.with_name("record.json") for path in _launches(folder)]
 
 
 def _metrics(experiment: Path) -> dict[int, dict[str, float]]:

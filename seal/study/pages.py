@@ -26,10 +26,14 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     runs = document["runs"]
     finished = sum(run["state"] == "finished" for run in runs)
     whole = "" if document["complete"] else " **The study is not complete.**"
+    yield f"{finished} of {len(runs)} runs of `{study['conf']}` have finished.{whole}\n"
     yield (
-        f"{finished} of {len(runs)} runs of `{study['conf']}` have finished.{whole} Scores are in "
-        "percent, with 95 % intervals over seeds and tasks together. A difference is that to "
-        f"`{study['baseline']}`, paired by seed and task.\n"
+        "Scores are in percent, with 95 % intervals over seeds and tasks together (with one seed: "
+        f"over its tasks). A difference is that to `{study['baseline']}`, paired by seed and task. "
+        f"The study's primary comparison is suite {study['suites'][0]!r} with all tasks, "
+        f"{RULES[_primary(study)]}; there a difference is bold that stays after Holm's correction "
+        "for the number of recipes. Everything else is there to be looked at: of a hundred "
+        "intervals, five miss by chance.\n"
     )
     for note in document["notes"]:
         yield f"- {note}"
@@ -39,6 +43,10 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _suite(name, suite, study)
     yield from _training(document["training"])
     yield from _cost(document["cost"])
+
+
+def _primary(study: Mapping[str, Any]) -> str:
+    return "last" if study["declared_step"] is None else "declared"
 
 
 def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Iterator[str]:
@@ -57,7 +65,8 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
         other = RULES[selection["against"]]
         yield (
             f"The best step on this suite scores {100 * selection['optimism']:+.1f} points above "
-            f"the one {other}, in the mean of all runs: that much a selection on it adds.\n"
+            f"the one {other}, in the mean of the runs that have both: selecting on this suite "
+            "would add that much.\n"
         )
 
 
@@ -76,8 +85,8 @@ def _table(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         difference = improvement = "-"
         if against:
             found = against["difference"]
-            mark = " **" if found["excludes_zero"] else " "
-            difference = f"{mark}{_points(found, sign=True)}{mark}".strip()
+            mark = "**" if found["notable"] else ""
+            difference = f"{mark}{_points(found, sign=True)}{mark}"
             improvement = _points(against["probability_of_improvement"])
         yield _row(
             one["recipe"],
@@ -85,7 +94,7 @@ def _table(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             ", ".join(str(step) for step in dict.fromkeys(one["steps"])),
             _points(one["mean"]),
             ", ".join(f"{100 * value:.1f}" for value in one["by_seed"]),
-            _points(one["interquartile_mean"]),
+            _points(one["interquartile_mean"]) if "interquartile_mean" in one else "-",
             *(_points(one["pass_at"][k]) for k in ks),
             *(_points(one["pass_all"][k]) for k in ks),
             difference,

@@ -47,7 +47,7 @@ def detectable(found: Spread, seeds: int, tasks: int, seed: int = 0) -> float | 
 
     The differences of two runs vary twice as much as one run, in variance. Tasks on which a recipe
     helps more than on others add to that and are not known beforehand, so this is the least.
-    None: not even half of all tasks more would be found.
+    None: not even 50 points would be found.
     """
     draw = np.random.default_rng(seed)
     shape = (TRIALS, seeds, tasks)

@@ -15,7 +15,7 @@ from scipy import stats
 
 from seal.coevolution.labels import Label
 from seal.study import intervals
-from seal.study.comparable import Differences, check
+from seal.study.comparable import Compose, check
 from seal.study.definition import Study, StudyError
 from seal.study.logs import ABSENT, FINISHED, RunLogs
 from seal.study.scores import (
@@ -51,7 +51,7 @@ def report(
     runs: Mapping[tuple[str, int], RunLogs],
     left_out: Mapping[str, frozenset[str]],
     failures: Mapping[str, int],
-    differ: Differences | None = None,
+    compose: Compose | None = None,
 ) -> dict[str, Any]:
     """Everything there is to say.
 
@@ -60,7 +60,7 @@ def report(
         runs: All of the study's runs, finished or not, by recipe and seed.
         left_out: Tasks to leave out, by the name of what is left, e.g. "without defective tasks".
         failures: Launches that failed, by name of the run.
-        differ: As for `comparable.check`.
+        compose: As for `comparable.check`.
 
     Raises:
         StudyError: No run of the baseline has finished, or runs may not be compared.
@@ -70,7 +70,7 @@ def report(
         raise StudyError(
             f"no run of the baseline {study.baseline!r} has finished: there is nothing to compare"
         )
-    notes = check(study, finished, differ)
+    notes = check(study, finished, compose)
     suites = {name: read_suite(name, finished) for name in study.suites}
     recipes = [name for name in study.recipes if any(one == name for one, _ in finished)]
     return {
@@ -127,6 +127,8 @@ def _suite(
                 for recipe in recipes
                 if (found := _figure(suite, columns, recipe, rule, study, runs)) is not None
             ]
+    if suite.name == study.suites[0]:
+        _mark_notable(study, figures)
     reference = DEVELOPMENT if study.development else LAST
     return {
         "tasks": len(suite.tasks),
@@ -149,23 +151,23 @@ def _figure(
     if counted is None:
         return None
     counted = counted[:, list(columns)]
-    categories = [suite.categories[place] for place in columns]
+    categories, scenarios = _kinds(suite, columns)
     n = suite.rollouts
     scores = counted / n
     found: dict[str, Any] = {
         "seeds": seeds,
         "steps": [step_of(rule, suite.name, runs[recipe, seed], study) for seed in seeds],
         "by_seed": [intervals.mean(row[None], categories).value for row in scores],
-        "mean": asdict(intervals.mean(scores, categories)),
-        "interquartile_mean": asdict(intervals.interquartile_mean(scores)),
+        "mean": asdict(intervals.mean(scores, categories, scenarios)),
     }
-    if n > 1:
+    if n > 1:  # of passes and failures alone, an interquartile mean is 0 or 1 nearly always
+        found["interquartile_mean"] = asdict(intervals.interquartile_mean(scores))
         found["pass_at"] = {
-            str(k): asdict(intervals.mean(intervals.pass_at(counted, n, k), categories))
+            str(k): asdict(intervals.mean(intervals.pass_at(counted, n, k), categories, scenarios))
             for k in _ks(n)
         }
         found["pass_all"] = {
-            str(k): asdict(intervals.mean(intervals.pass_all(counted, n, k), categories))
+            str(k): asdict(intervals.mean(intervals.pass_all(counted, n, k), categories, scenarios))
             for k in _ks(n)
         }
     if recipe != study.baseline:
@@ -186,15 +188,44 @@ def _against(
     theirs = passes(suite, study.baseline, both, rule, runs, study)
     if ours is None or theirs is None:
         return None
-    categories = [suite.categories[place] for place in columns]
+    categories, scenarios = _kinds(suite, columns)
     chosen = list(columns)
     ours, theirs = ours[:, chosen] / suite.rollouts, theirs[:, chosen] / suite.rollouts
-    difference = intervals.mean(ours - theirs, categories)
+    difference = intervals.mean(ours - theirs, categories, scenarios)
     return {
         "seeds": both,
-        "difference": {**asdict(difference), "excludes_zero": difference.excludes_zero},
+        "difference": {
+            **asdict(difference),
+            "excludes_zero": difference.excludes_zero,
+            "notable": False,
+        },
         "probability_of_improvement": asdict(intervals.probability_of_improvement(ours, theirs)),
     }
+
+
+def _kinds(suite: Suite, columns: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Category and scenario of some tasks; tasks of one number are of one scenario."""
+    tasks = [suite.tasks[place] for place in columns]
+    return [suite.categories[place] for place in columns], [t.rpartition("_")[2] for t in tasks]
+
+
+def _mark_notable(study: Study, figures: Sequence[dict[str, Any]]) -> None:
+    """Mark the study's primary differences that stay after a correction for their number.
+
+    Primary is the main suite with all tasks, at the declared step (without one, the last). All
+    other differences are there to be looked at: of a hundred intervals, five miss by chance.
+    """
+    rule = LAST if study.declared_step is None else DECLARED
+    primary = [
+        one["against_baseline"]["difference"]
+        for one in figures
+        if (one["tasks"], one["step_rule"]) == (ALL, rule) and one.get("against_baseline")
+    ]
+    tested = [one for one in primary if one["p_value"] is not None]
+    corrected = intervals.holm([one["p_value"] for one in tested])
+    for one, p_value in zip(tested, corrected, strict=True):
+        one["p_value_corrected"] = p_value
+        one["notable"] = one["excludes_zero"] and p_value < 1 - intervals.LEVEL
 
 
 def _ks(rollouts: int) -> list[int]:

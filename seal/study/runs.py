@@ -22,8 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seal.checkpoint_folder import latest_whole
 from seal.evaluation.local_model import free_port
 from seal.loop_log import ROUNDS, LineReader
-from seal.study.definition import Study
-from seal.study.logs import FINISHED, RunLogs, read_run
+from seal.study.definition import Study, StudyError
+from seal.study.logs import ABSENT, FINISHED, RunLogs, keep, read_run
 
 LAUNCHES = "launches.jsonl"
 INTERRUPTED_CODE = 130
@@ -51,6 +51,18 @@ def read_runs(root: Path, study: Study) -> dict[tuple[str, int], RunLogs]:
     return {run: read_run(root, study.run_name(*run)) for run in study.runs()}
 
 
+def keep_study(root: Path, study: Study, to: Path) -> None:
+    """Copy what the report is made of below another folder."""
+    for run, logs in read_runs(root, study).items():
+        if logs.state != ABSENT:
+            keep(root, study.run_name(*run), to)
+    launches = study_folder(root, study) / LAUNCHES
+    if launches.is_file():
+        kept = study_folder(to, study) / LAUNCHES
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(launches.read_bytes())
+
+
 def failures(folder: Path) -> dict[str, int]:
     """Launches that failed, by name of the run."""
     found: dict[str, int] = {}
@@ -72,14 +84,24 @@ def run_minutes(folder: Path) -> float | None:
     return sum(finished) / len(finished) / 60 if finished else None
 
 
-def command(root: Path, study: Study, recipe: str, seed: int) -> list[str]:
-    """The launch of a run: a new one, or one that goes on with what there is."""
+def command(
+    root: Path, study: Study, recipe: str, seed: int, place: str | None = None
+) -> list[str]:
+    """The launch of a run: a new one, or one that goes on with what there is.
+
+    Args:
+        root: The project's folder.
+        study: What is compared.
+        recipe: One of its recipes.
+        seed: One of its seeds.
+        place: Address of a Ray cluster; None: this machine.
+    """
     name = study.run_name(recipe, seed)
     saved = latest_whole(root / "experiments" / name / "checkpoints")
     recorded = (root / "launcher_record" / name / "config.yaml").is_file()
     options = [*study.options, *(["--resume"] if saved is not None and recorded else [])]
     own = [f"trainer.experiment_name={name}"]
-    if "--with-bfcl" in options:
+    if "--with-bfcl" in options and place is None:
         # A service of its own, so that launches may run abreast.
         own.append(f"env_service.env_url=http://127.0.0.1:{free_port()}")
     start = [sys.executable, "launcher.py", f"--conf={study.conf}", *options, "--"]
@@ -101,8 +123,16 @@ def run_all(
         Exit codes of launches that failed, by name of the run.
 
     Raises:
+        StudyError: On clusters, without a service that their nodes reach.
         KeyboardInterrupt: The launches under way have ended before.
     """
+    reachable = any(one.startswith("env_service.env_url=") for one in study.overrides)
+    if any(place is not None for place in places) and not reachable:
+        raise StudyError(
+            "on a cluster every node asks the environment service: start one that all of them "
+            "reach, name it in the study's overrides (env_service.env_url=http://HOST:8082) and "
+            "set options: []"
+        )
     folder = study_folder(root, study)
     folder.mkdir(parents=True, exist_ok=True)
     states = read_runs(root, study)
@@ -143,7 +173,7 @@ def _start(root: Path, study: Study, recipe: str, seed: int, place: str | None) 
     environment = {**os.environ, **({"RAY_ADDRESS": place} if place else {})}
     with (study_folder(root, study) / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
-            command(root, study, recipe, seed),
+            command(root, study, recipe, seed, place),
             cwd=root,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -86,7 +86,7 @@ def step_of(rule: str, suite: str, logs: RunLogs, study: Study) -> int | None:
     if rule == DECLARED:
         return study.declared_step if study.declared_step in trained else None
     judge = suite if rule == BEST else study.development
-    if judge is None:
+    if judge is None or (rule == BEST and len(trained) < 2):  # there is nothing to select
         return None
     judged = [step for step in _steps(judge, logs) if step > 0]
     # Of equals the first: what is trained longer for the same score is not better.

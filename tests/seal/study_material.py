@@ -8,11 +8,20 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
+from seal.study.logs import flat
+
 CONFIG = {
     "seed": 1,
     "data": {"train_files": "data/train.parquet", "train_batch_size": 8, "seed": 1},
     "seal": {"weights": {"w_max": 2.0}, "run_id": "x"},
-    "trainer": {"experiment_name": "x", "nnodes": 1, "n_gpus_per_node": 1, "device": "cpu"},
+    "rollout": {"trace": {"experiment_name": "x"}},
+    "trainer": {
+        "experiment_name": "x",
+        "total_training_steps": 2,
+        "nnodes": 1,
+        "n_gpus_per_node": 1,
+        "device": "cpu",
+    },
     "actor": {"lr": 1e-4},
 }
 RECORD = {
@@ -25,10 +34,14 @@ RECORD = {
 }
 
 
-def differ(one: Sequence[str], other: Sequence[str]) -> set[str]:
-    """Keys in which two lists of overrides such as "actor.lr=2" differ, seeds with theirs."""
-    changed = {override.partition("=")[0] for override in {*one} ^ {*other}}
-    return changed | ({"data.seed"} if "seed" in changed else set())
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """The made-up recipe under overrides such as "actor.lr=2", by key with dots."""
+    made = OmegaConf.create(CONFIG)
+    for override in overrides:
+        OmegaConf.update(made, *override.split("="))
+    made.data.seed = made.seed = int(made.seed)
+    made.seal.weights.w_max = float(made.seal.weights.w_max)
+    return dict(flat(OmegaConf.to_container(made)))
 
 
 def write_run(
@@ -61,6 +74,8 @@ def write_run(
         "seed": seed,
         "data.seed": seed,
         "trainer.experiment_name": name,
+        "trainer.total_training_steps": rounds,
+        "rollout.trace.experiment_name": name,
         "seal.run_id": name,
         **(config or {}),
     }.items():
@@ -84,8 +99,10 @@ def write_run(
         }
         for step in range(1, rounds + 1)
     ]
-    write_lines(loop / "rounds.jsonl", lines)
     last = "done" if done else "interrupted"
+    if not done:
+        lines = lines[:-1]
+    write_lines(loop / "rounds.jsonl", lines)
     write_lines(loop / "phases.jsonl", [{"time": 1.0, "phase": last, "step": rounds}])
     metrics = [
         {

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_material import RECORD, differ, write_run
+from omegaconf import OmegaConf
+from study_material import RECORD, compose, write_run
 
+from seal.launch.recipe import load_recipe
 from seal.study.comparable import check
-from seal.study.definition import Study, StudyError
+from seal.study.definition import Study, StudyError, load_study
+from seal.study.logs import FINISHED, RunLogs, flat
 from seal.study.runs import read_runs
 
+EXP = Path(__file__).resolve().parents[3] / "exp"
 STUDY = Study(
     name="made",
     conf=Path("exp/made.yaml"),
@@ -25,7 +29,7 @@ Write = Callable[..., None]
 def checked(root: Path, **other: Any) -> list[str]:
     """Write the study's four runs, the last one with a change, and check them."""
     for recipe, seed in STUDY.runs():
-        config = {"seal.weights.w_max": 1} if recipe == "vanilla" else {}
+        config = {"seal.weights.w_max": 1.0} if recipe == "vanilla" else {}
         last = (recipe, seed) == ("seal", 2)
         changed = {**other, "config": {**config, **other.get("config", {})}} if last else {}
         scores = {2: {"fixed": {"multi_turn_base_1": [1.0]}}}
@@ -36,7 +40,7 @@ def checked(root: Path, **other: Any) -> list[str]:
             scores,
             **(changed or {"config": config}),
         )
-    return check(STUDY, read_runs(root, STUDY), differ)
+    return check(STUDY, read_runs(root, STUDY), compose)
 
 
 def test_recipes_and_seeds_may_differ(tmp_path: Path) -> None:
@@ -47,7 +51,9 @@ def test_recipes_and_seeds_may_differ(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"config": {"actor.lr": 2e-4}}, r"actor\.lr: 0\.0001 and 0\.0002"),
-        ({"config": {"data.seed": 5, "actor.new": 1}}, r"actor\.new: None and 1"),
+        ({"config": {"data.seed": 5, "actor.new": 1}}, r"actor\.new: None and 1; data\.seed"),
+        # What the recipes set: another value than they say, as of an earlier version of them.
+        ({"config": {"seal.weights.w_max": 5.0}}, r"seal\.weights\.w_max: 1\.0 and 5\.0"),
         ({"record": {"versions": {"verl": "0.9.2"}}}, r"different versions, versions\.verl"),
         ({"record": {"data": {"data/train.parquet": "bb"}}}, "different data files"),
         ({"record": {"interface_texts": "4567"}}, "different texts of the interface"),
@@ -60,6 +66,32 @@ def test_what_else_differs_is_refused_by_name(
 ) -> None:
     with pytest.raises(StudyError, match=said):
         checked(tmp_path, **change)
+
+
+def test_what_a_resumed_launch_changed_counts(tmp_path: Path) -> None:
+    checked(tmp_path)
+    resumed = tmp_path / "launcher_record/made-seal-s2/resumed_1"
+    resumed.mkdir()
+    for name in ("config.yaml", "record.json"):
+        text = (resumed.parent / name).read_text()
+        (resumed / name).write_text(
+            text.replace("total_training_steps: 2", "total_training_steps: 4")
+        )
+    with pytest.raises(StudyError, match="total_training_steps: 2 and 4"):
+        check(STUDY, read_runs(tmp_path, STUDY), compose)
+
+
+def test_the_projects_own_names_and_folders_may_differ() -> None:
+    study = load_study(EXP / "study/tiny.yaml")
+    runs = {}
+    for recipe, seed in (("vanilla", 1), ("seal", 2)):
+        name = study.run_name(recipe, seed)
+        overrides = [*study.run_overrides(recipe, seed), f"trainer.experiment_name={name}"]
+        config = load_recipe(EXP.parent / study.conf, overrides)
+        config.seal.run_id = f"{name}-0123"
+        values = dict(flat(OmegaConf.to_container(config)))
+        runs[recipe, seed] = RunLogs(name, FINISHED, values, (RECORD,), (), {}, {})
+    assert check(study, runs) == []
 
 
 def test_another_commit_or_machine_is_told(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Estimates with known answers: coverage by simulation, planted differences, counts by hand."""
 
 import itertools
+from collections import Counter
 from statistics import fmean
 
 import numpy as np
@@ -33,7 +34,10 @@ def crossed(
 
 @pytest.mark.parametrize(
     ("seeds", "tasks", "of_seeds", "of_tasks"),
-    [(5, 32, 0.0, 0.0), (5, 32, 0.03, 0.1), (3, 100, 0.03, 0.0), (5, 32, 0.0, 0.2), (2, 20, 0, 0)],
+    [
+        *((5, 32, 0.0, 0.0), (5, 32, 0.03, 0.1), (3, 100, 0.03, 0.0), (5, 32, 0.0, 0.2)),
+        *((2, 20, 0.0, 0.0), (2, 32, 0.1, 0.0)),
+    ],
 )
 def test_intervals_cover_the_truth_as_often_as_they_say(
     seeds: int, tasks: int, of_seeds: float, of_tasks: float
@@ -76,14 +80,43 @@ def test_the_mean_is_that_of_the_categories() -> None:
 def test_one_seed_has_an_interval_of_its_tasks_and_one_score_has_none() -> None:
     found = mean(np.array([[0.0, 1.0, 1.0, 0.0, 1.0, 1.0]]), ["a"] * 6)
     assert found.low is not None and found.low < found.value < (found.high or 0)
+    sure = mean(np.array([[0.5, 0.6, 0.5, 0.6, 0.5, 0.6]]), ["a"] * 6)
+    assert sure.low is not None and sure.low > 0
+    # Of one seed nothing is claimed.
+    assert not sure.excludes_zero and sure.p_value is None
     alone = mean(np.array([[0.5]]), ["a"])
     assert (alone.value, alone.low, alone.high) == (0.5, None, None)
     assert not alone.excludes_zero
 
 
-def test_scores_that_do_not_vary_have_an_interval_without_width() -> None:
-    found = mean(np.full((3, 4), 0.25), ["a"] * 4)
-    assert (found.low, found.value, found.high) == (0.25, 0.25, 0.25)
+def test_scores_that_do_not_vary_say_nothing_of_how_sure_they_are() -> None:
+    found = mean(np.zeros((3, 4)), ["a"] * 4)
+    assert (found.value, found.low, found.high) == (0.0, None, None)
+
+
+def test_tasks_of_a_scenario_are_drawn_together() -> None:
+    """Each scenario has a task in four categories, whose scores are nearly the same."""
+    draw = np.random.default_rng(11)
+    categories = [f"c{number % 4}" for number in range(100)]
+    scenarios = [str(number // 4) for number in range(100)]
+    missed = Counter[str]()
+    for _ in range(200):
+        own = np.repeat(draw.normal(0, 0.3, 25), 4)
+        scores = own + draw.normal(0, 0.1, (4, 100))
+        for name, drawn_by in (("scenarios", scenarios), ("tasks", None)):
+            found = mean(scores, categories, drawn_by)
+            assert found.value == pytest.approx(scores.mean())
+            assert found.low is not None and found.high is not None
+            missed[name] += not found.low <= 0 <= found.high
+    assert missed["scenarios"] <= 18 < missed["tasks"]
+
+
+def test_p_values_agree_with_intervals() -> None:
+    draw = np.random.default_rng(2)
+    found = [mean(crossed(draw, 4, 30, 0.02, 0.1) + 0.05, ["a"] * 30) for _ in range(60)]
+    agree = [(one.p_value or 0) < 0.05 for one in found]
+    assert sum(a == b.excludes_zero for a, b in zip(agree, found, strict=True)) >= 56
+    assert 5 < sum(agree) < 55
 
 
 @UNTIMED
@@ -98,9 +131,12 @@ def test_pass_at_k_and_pass_all_count_the_choices(rollouts: int, data: st.DataOb
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
-    found = interquartile_mean(np.array([[0.0, 0.1, 0.4], [0.6, 0.7, 0.8], [0.9, 1.0, 0.5]]))
+    scores = np.array([[0.0, 0.1, 0.4], [0.6, 0.7, 0.8], [0.9, 1.0, 0.5]])
     # Nine scores: two are cut at each end.
-    assert found.value == pytest.approx(fmean([0.4, 0.5, 0.6, 0.7, 0.8]))
+    assert interquartile_mean(scores).value == pytest.approx(fmean([0.4, 0.5, 0.6, 0.7, 0.8]))
+    # With few seeds, draws say too little.
+    assert interquartile_mean(scores).low is None
+    found = interquartile_mean(np.concatenate([scores, scores]))
     assert found.low is not None and found.low <= found.value <= (found.high or 0)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_material import differ, drawn, write_run
+from study_material import compose, drawn, write_run
 
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError
@@ -46,7 +46,7 @@ def write_study(root: Path, **last: Any) -> None:
 
 
 def made(root: Path, **options: Any) -> dict[str, Any]:
-    return report(STUDY, read_runs(root, STUDY), {}, {}, differ, **options)
+    return report(STUDY, read_runs(root, STUDY), {}, {}, compose, **options)
 
 
 def figure(document: dict[str, Any], recipe: str, rule: str = "last") -> dict[str, Any]:
@@ -62,13 +62,19 @@ def test_a_planted_difference_is_found_and_a_placebo_is_not(tmp_path: Path) -> N
     write_study(tmp_path)
     document = made(tmp_path)
     assert document["complete"] and document["notes"] == []
-    against = figure(document, "seal")["against_baseline"]
+    against = figure(document, "seal", "declared")["against_baseline"]
     difference = against["difference"]
     assert difference["excludes_zero"] and difference["low"] < 0.25 < difference["high"]
-    assert against["probability_of_improvement"]["low"] > 0.5
-    placebo = figure(document, "placebo")["against_baseline"]["difference"]
+    assert against["probability_of_improvement"]["value"] > 0.6
+    assert against["probability_of_improvement"]["low"] is None  # four seeds say too little
+    assert difference["notable"] and difference["p_value_corrected"] < 0.01
+    placebo = figure(document, "placebo", "declared")["against_baseline"]["difference"]
     assert not placebo["excludes_zero"] and placebo["low"] < 0 < placebo["high"]
+    assert not placebo["notable"]
     assert "against_baseline" not in figure(document, "vanilla")
+    # What is not primary is never marked.
+    start = figure(document, "seal", "start")["against_baseline"]["difference"]
+    assert start["excludes_zero"] and not start["notable"]
 
 
 def test_steps_are_chosen_by_their_rules(tmp_path: Path) -> None:
@@ -96,7 +102,9 @@ def test_a_suite_that_was_not_played_at_the_chosen_step_has_no_figure_there(
         log.write_text("".join(line for line in lines if "held_out" not in line))
     document = made(tmp_path)
     rules = {one["step_rule"] for one in document["suites"]["held_out"]["figures"]}
-    assert rules == {"start", "last", "declared", "best"}
+    # Nor is there a best one of a single step after training.
+    assert rules == {"start", "last", "declared"}
+    assert document["suites"]["held_out"]["selection"]["optimism"] is None
 
 
 def test_means_are_those_of_the_logs(tmp_path: Path) -> None:
@@ -137,7 +145,7 @@ def test_means_are_those_of_the_logs(tmp_path: Path) -> None:
 def test_tasks_can_be_left_out(tmp_path: Path) -> None:
     write_study(tmp_path)
     gone = {"without the hard ones": frozenset(f"multi_turn_base_{n}" for n in range(15))}
-    document = report(STUDY, read_runs(tmp_path, STUDY), gone, {}, differ)
+    document = report(STUDY, read_runs(tmp_path, STUDY), gone, {}, compose)
     figures_of = document["suites"]["held_out"]["figures"]
     kinds = {one["tasks"]: one["mean"]["tasks"] for one in figures_of}
     assert kinds == {"all": TASKS, "without the hard ones": 15}
@@ -146,7 +154,7 @@ def test_tasks_can_be_left_out(tmp_path: Path) -> None:
 def test_a_run_that_did_not_finish_is_counted_and_not_dropped_silently(tmp_path: Path) -> None:
     write_study(tmp_path, done=False)
     failed = {"made-placebo-s4": 2, "made-seal-s1": 1}
-    document = report(STUDY, read_runs(tmp_path, STUDY), {}, failed, differ)
+    document = report(STUDY, read_runs(tmp_path, STUDY), {}, failed, compose)
     assert not document["complete"]
     assert document["notes"] == [
         "made-seal-s1 has finished after 1 failed launches",
@@ -191,7 +199,7 @@ def test_the_page_and_the_figures_hold_the_figures(tmp_path: Path) -> None:
     page = pages.page(document)
     difference = figure(document, "seal")["against_baseline"]["difference"]
     shown = f"{100 * difference['value']:+.1f} ({100 * difference['low']:+.1f} to"
-    assert f"** {shown}" in page.replace("**+", "** +")
+    assert f"| **{shown}" in page and page.count("**+") == 1
     assert "selected on what is reported: too high" in page
     drawn_files = figures.draw(document, tmp_path)
     assert {path.name for path in drawn_files} == {
