@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.responses import Response
 
 from env_service.environments.base import EpisodeOptions
@@ -47,7 +47,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     env_type: Name | None = None
-    task_id: Name | int | None = None
+    task_id: Name | StrictInt | None = None
     instance_id: Name | None = None
     messages: Message | list[Message] | None = None
     params: dict[str, Any] = Field(default_factory=dict, max_length=64)

@@ -25,6 +25,12 @@ ROUTES = (
     ("GET", "/runs/{run_id}/interface"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
+    ("POST", "/agentevolver/create"),
+    ("POST", "/agentevolver/step"),
+    ("POST", "/agentevolver/evaluate"),
+    ("POST", "/agentevolver/get_info"),
+    ("POST", "/agentevolver/release"),
+    ("POST", "/agentevolver/get_env_profile"),
 )
 KNOWN = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
 EXAMPLES = 40
@@ -50,7 +56,8 @@ def test_made_up_requests(
     mode: schemathesis.GenerationMode,
 ) -> None:
     """Half of them name what is there, so that they get beyond the first check."""
-    httpx.post(f"{documented.get_base_url()}/create", json=KNOWN, trust_env=False)
+    wire = documented.get_base_url() + ("/agentevolver" if "agentevolver" in path else "")
+    httpx.post(f"{wire}/create", json=KNOWN, trust_env=False)
     operation = documented[path][method]
     if mode is schemathesis.GenerationMode.NEGATIVE and method == "GET":
         pytest.skip("there is nothing to get wrong")
