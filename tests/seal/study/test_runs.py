@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from project_folder import make_checkpoint
 from rich.console import Console
 from study_material import write_run
 
-from seal.study.definition import Study
+from seal.study.definition import Study, StudyError
 from seal.study.logs import ABSENT, FINISHED, UNFINISHED
 from seal.study.runs import command, failures, read_runs, run_all, run_minutes, study_folder
 
@@ -91,7 +92,11 @@ def test_a_failed_run_is_counted_and_tried_again_by_the_next_command(root: Path)
 
 
 def test_clusters_take_a_run_at_a_time(root: Path) -> None:
-    assert run_all(root, STUDY, ["one:6379", "two:6379"], quiet()) == {}
+    with pytest.raises(StudyError, match="every node asks the environment service"):
+        run_all(root, STUDY, ["one:6379", "two:6379"], quiet())
+    service = "env_service.env_url=http://10.0.0.1:8082"
+    reachable = replace(STUDY, overrides=(service,), options=())
+    assert run_all(root, reachable, ["one:6379", "two:6379"], quiet()) == {}
     places = [line.split()[1] for line in launched(root)]
     assert len(places) == 4 and set(places) == {"one:6379", "two:6379"}
 
