@@ -46,6 +46,7 @@ class Interface:
 
         Docs are shared between episodes, given or returned: never change one.
 
+        >>> from dataclasses import replace
         >>> doc = {
         ...     "type": "function",
         ...     "function": {
@@ -83,6 +84,7 @@ class Interface:
     def call_feedback(self, call: CallEvidence) -> str | None:
         """Hint to append to an error observation, None if there is none.
 
+        >>> from dataclasses import replace
         >>> call = CallEvidence(0, "cd", True, ("missing required argument 'folder'",), "TypeError")
         >>> replace(INITIAL, recovery_feedback=True).call_feedback(call)  # doctest: +ELLIPSIS
         "Hint: wrong arguments: missing required argument 'folder'. Call the tool again with ..."
@@ -108,6 +110,7 @@ class Interface:
     def describe(self) -> str:
         """The interface in words, one line an active part; empty for the original benchmark.
 
+        >>> from dataclasses import replace
         >>> print(replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,)).describe())
         guideline:missing_tool_call: Say that something is done only after a tool call has done it.
         """
@@ -123,6 +126,7 @@ class Interface:
     def to_json(self) -> dict[str, Any]:
         """The interface as JSON values; guidelines are the names of their labels.
 
+        >>> from dataclasses import replace
         >>> replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,)).to_json()["guidelines"]
         ['missing_tool_call']
         """
@@ -171,6 +175,7 @@ def difference(before: Interface, after: Interface) -> str:
 
     Guidelines that stay but change places are a line, too, since the policy reads another text.
 
+    >>> from dataclasses import replace
     >>> cued = replace(INITIAL, schema_cues=True)
     >>> told = replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,))
     >>> print(difference(cued, told))
