@@ -117,7 +117,9 @@ def test_a_run_with_a_whole_checkpoint_is_gone_on_with(root: Path) -> None:
 def test_ctrl_c_ends_the_launch_under_way_and_begins_no_other(root: Path) -> None:
     (root / "slow").touch()
     code = (
-        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests/seal')!r}]\n"
+        # Where tests run in the background, it is ignored.
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests/seal')!r}]\n"
         "from pathlib import Path\n"
         "from rich.console import Console\n"
         "from seal.study.definition import Study\n"
