@@ -84,8 +84,8 @@ async def _serve(args: argparse.Namespace, log: StandardError) -> None:
         async with _started(pool):
             live = LiveEpisodes(pool, limits, metrics)
             # A web page cannot guess a token. Without one, its own name must not lead here.
-            names = [*_LOCAL_NAMES, args.host, *args.allowed_host]
-            hosts = None if token else frozenset(name.lower() for name in names)
+            known_as = [*_LOCAL_NAMES, args.host, *args.allowed_host]
+            hosts = None if token else frozenset(name.lower() for name in known_as)
             app = create_app(pool, live, limits, metrics, token, hosts)
             host, port = listening.getsockname()[:2]
             logger.info("serving", extra={"environments": names, "host": host, "port": port})

@@ -1,8 +1,8 @@
 """What every request passes before it reaches a route: access, size, and the count of it.
 
 In: an HTTP request. Out: 421 under a name that is not the service's, 401 without the token, 413 for
-a body that is too large, otherwise what
-the route answers. The body is read here, as a whole: it may come without a length.
+a body that is too large, otherwise what the route answers. The body is read here, as a whole: it
+may come without a length.
 """
 
 import asyncio
@@ -155,6 +155,11 @@ class Access:
 
 def _too_large(most: int) -> ServiceError:
     return ServiceError(413, "too_large", f"the request's body has over {most} bytes")
+
+
+def data_reply(data: bytes) -> Response:
+    """The success envelope of the wire around JSON."""
+    return Response(b'{"success":true,"data":' + data + b"}", media_type="application/json")
 
 
 def error_reply(error: ServiceError) -> Response:

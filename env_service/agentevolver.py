@@ -25,6 +25,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.responses import Response
 
+from env_service.access import data_reply
 from env_service.environments.base import EpisodeOptions
 from env_service.errors import ServiceError
 from env_service.live import LiveEpisodes
@@ -57,7 +58,6 @@ class Body(BaseModel):
 class _Told:
     """What a client has been told of an episode."""
 
-    env_type: str
     task_id: str
     open_query: bool
     """The episode is over for the client when its first turn is."""
@@ -93,9 +93,7 @@ def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRoute
         created = json.loads(await live.create(Spec(env_type, task_id, instance_id, options)))
         system, *rest = created["state"]
         tools = _tool_names(system["content"])
-        told[instance_id] = _Told(
-            env_type, task_id, body.params.get("is_open_query") is True, tools
-        )
+        told[instance_id] = _Told(task_id, body.params.get("is_open_query") is True, tools)
         if len(told) > 2 * most_episodes:
             told.popitem(last=False)
         state = [system, {"role": "user", "content": _joined(rest)}]
@@ -173,14 +171,9 @@ def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRoute
 
 def _env_type(pool: WorkerPool, body: Body) -> str:
     # Some requests of that client name the environment "default".
-    if body.env_type in pool.environments:
-        return str(body.env_type)
     if body.env_type in (None, "default") and len(pool.environments) == 1:
         return pool.environments[0]
-    known = ", ".join(pool.environments)
-    raise ServiceError(
-        422, "unknown_env_type", f"unknown env_type {body.env_type!r}; this service has: {known}"
-    )
+    return pool.known(body.env_type)
 
 
 async def _task_id(pool: WorkerPool, env_type: str, asked: str | int | None) -> str:
@@ -216,6 +209,4 @@ def _tool_names(prompt: str) -> tuple[str, ...]:
 
 
 def _data(data: Any) -> Response:
-    return Response(
-        b'{"success":true,"data":' + json_bytes(data) + b"}", media_type="application/json"
-    )
+    return data_reply(json_bytes(data))

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from env_service import agentevolver
-from env_service.access import Access, error_reply
+from env_service.access import Access, data_reply, error_reply
 from env_service.docs_page import page
 from env_service.environments.base import EpisodeOptions
 from env_service.errors import ServiceError
@@ -129,7 +129,7 @@ def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs
     async def create(body: CreateRequest) -> Response:
         """Open an episode of a task."""
         spec = Spec(
-            env_type=_env_type(pool, body.env_type),
+            env_type=pool.known(body.env_type),
             task_id=_required("task_id", body.task_id),
             instance_id=body.instance_id or uuid.uuid4().hex,
             options=_options(body, runs),
@@ -145,20 +145,20 @@ def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs
                 "interface": spec.options.interface_version,
             },
         )
-        return _json_data(created)
+        return data_reply(created)
 
     @app.post("/step", response_model=Envelope[StepData])
     async def step(body: StepRequest) -> Response:
         """Send one assistant message and get what follows it."""
         instance_id = _required("instance_id", body.instance_id)
         message = _one_message(body.messages)
-        return _json_data(await live.step(instance_id, message, body.params.step))
+        return data_reply(await live.step(instance_id, message, body.params.step))
 
     @app.post("/evaluate", response_model=Envelope[EvaluateData | float])
     async def evaluate(body: EvaluateRequest) -> Response:
         """Judge an episode as it stands, without touching it."""
         instance_id = _required("instance_id", body.instance_id)
-        return _json_data(await live.evaluate(instance_id, body.params.sparse))
+        return data_reply(await live.evaluate(instance_id, body.params.sparse))
 
     @app.post("/get_info", response_model=Envelope[EpisodeInfo])
     async def get_info(body: InstanceRequest) -> Response:
@@ -176,7 +176,7 @@ def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs
     @app.post("/get_env_profile", response_model=Envelope[list[str]])
     async def get_env_profile(body: ProfileRequest) -> Response:
         """Task ids of a split."""
-        return _json_data(await pool.task_ids(_env_type(pool, body.env_type), body.params.split))
+        return data_reply(await pool.task_ids(pool.known(body.env_type), body.params.split))
 
 
 def _add_run_routes(app: FastAPI, runs: Runs) -> None:
@@ -228,15 +228,6 @@ def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
         return error_reply(ServiceError(500, "internal_error", said))
 
 
-def _env_type(pool: WorkerPool, env_type: str | None) -> str:
-    if env_type is None or env_type not in pool.environments:
-        known = ", ".join(pool.environments)
-        raise ServiceError(
-            422, "unknown_env_type", f"unknown env_type {env_type!r}; this service has: {known}"
-        )
-    return env_type
-
-
 def _options(body: CreateRequest, runs: Runs) -> EpisodeOptions:
     params = body.params
     if params.tool_format not in FORMATS:
@@ -271,8 +262,4 @@ def _one_message(messages: Message | list[Message] | None) -> Message:
 
 
 def _data(data: Any) -> Response:
-    return _json_data(json_bytes(data))
-
-
-def _json_data(data: bytes) -> Response:
-    return Response(b'{"success":true,"data":' + data + b"}", media_type="application/json")
+    return data_reply(json_bytes(data))

@@ -125,6 +125,19 @@ class WorkerPool:
         """Whether a worker that has passed every self check is there."""
         return any(worker.ready for worker in self._workers)
 
+    def known(self, env_type: str | None) -> str:
+        """The name of an environment that is served.
+
+        Raises:
+            ServiceError: 422, it is not.
+        """
+        if env_type is None or env_type not in self.environments:
+            known = ", ".join(self.environments)
+            raise ServiceError(
+                422, "unknown_env_type", f"unknown env_type {env_type!r}; this service has: {known}"
+            )
+        return env_type
+
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers."""

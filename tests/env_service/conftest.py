@@ -1,5 +1,6 @@
 """The services that the tests talk to."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -22,3 +23,13 @@ def toy(toy_service: Service) -> Iterator[Service]:
 @pytest.fixture(scope="session")
 def bfcl() -> Iterator[Service]:
     yield from serve({"bfcl": ENVIRONMENTS["bfcl"]}, limits=Limits(workers=2))
+
+
+@pytest.fixture
+def root_logger_as_it_was() -> Iterator[None]:
+    """Puts the handlers and the level back that a service sets in its own process."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)

@@ -13,15 +13,6 @@ from env_service import log
 from env_service.log import StandardError, log_to_stderr
 
 
-@pytest.fixture
-def root_logger_as_it_was() -> object:
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = before
-    root.setLevel(level)
-
-
 def test_lines_are_written_in_order_with_their_fields(
     capfd: pytest.CaptureFixture[str], root_logger_as_it_was: object
 ) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import socket
 import time
 from pathlib import Path
@@ -14,14 +13,7 @@ from serving import running
 from env_service import __main__ as command_line
 from env_service.environments import ENVIRONMENTS
 
-
-@pytest.fixture(autouse=True)
-def root_logger_as_it_was() -> object:
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = before
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("root_logger_as_it_was")
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
