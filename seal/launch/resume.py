@@ -142,7 +142,7 @@ def is_validated(recipe: DictConfig, step: int) -> bool:
 
 def differences(recorded: Any, recipe: DictConfig) -> list[str]:
     """Keys that change the run and differ, as "key is new (recorded: old)", sorted."""
-    old, new = (dict(_flat(OmegaConf.to_container(config))) for config in (recorded, recipe))
+    old, new = (dict(flat(OmegaConf.to_container(config))) for config in (recorded, recipe))
     nothing = "not there"
     return [
         f"{key} is {new.get(key, nothing)} (recorded: {old.get(key, nothing)})"
@@ -228,9 +228,10 @@ def _checkpoints(recipe: DictConfig) -> Path:
     return folders.ROOT / str(recipe.trainer.default_local_dir)
 
 
-def _flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys with dots and their values; an empty section is a value."""
     if isinstance(node, dict) and node:
         for key, value in node.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
     else:
         yield prefix, node

@@ -13,8 +13,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from seal.launch.recipe import RecipeError, load_recipe
+from seal.launch.resume import flat
 from seal.study.definition import Study, StudyError
-from seal.study.logs import RunLogs, flat
+from seal.study.logs import RunLogs
 
 OWN = (
     "*experiment_name",

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from seal.launch.resume import flat
 from seal.loop_log import DONE, PHASES, ROUNDS, LineReader
 from seal.study.definition import StudyError
 from seal.validation_log import BadValidationLog, Rollout, json_objects, read_folder
@@ -106,15 +107,6 @@ def keep(root: Path, name: str, to: Path) -> None:
         _write_lines(
             new_validation / path.name, (one for _, one in json_objects(path)), _KEPT_OF_A_ROLLOUT
         )
-
-
-def flat(node: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Keys with dots and their values; an empty section is a value."""
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, node
 
 
 def _places(root: Path, name: str) -> tuple[Path, Path, Path]:

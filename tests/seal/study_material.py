@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from seal.study.logs import flat
+from seal.launch.resume import flat
 
 CONFIG = {
     "seed": 1,

@@ -9,9 +9,10 @@ from omegaconf import OmegaConf
 from study_material import RECORD, compose, write_run
 
 from seal.launch.recipe import load_recipe
+from seal.launch.resume import flat
 from seal.study.comparable import check
 from seal.study.definition import Study, StudyError, load_study
-from seal.study.logs import FINISHED, RunLogs, flat
+from seal.study.logs import FINISHED, RunLogs
 from seal.study.runs import read_runs
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
