@@ -34,12 +34,18 @@ from env_service.requests import Name
 from env_service.workers.frames import Spec
 from env_service.workers.pool import WorkerPool
 from seal.coevolution.interface import INITIAL
+from seal.coevolution.labels import Label
 from seal.wire import CONVERSATION_COMPLETED, Message
 
 PREFIX = "/agentevolver"
 TOOL_FORMAT = "hermes"
 """How that trainer's policies write calls: JSON in <tool_call> tags."""
 _KNOWN = frozenset({"is_open_query"})
+_TAGS = {
+    Label.MISSING_TOOL_CALL: "empty_turn_model_response",
+    Label.REFERENCE_ERROR: "gt_error",
+}
+"""Labels that the published SEAL has another name for; one that it does not know weighs 1 there."""
 
 
 class Body(BaseModel):
@@ -145,7 +151,7 @@ def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRoute
                 "test_id": one.task_id,
                 "turn_count": one.turn,
                 "completed": one.over,
-                "bfcl_progress": judged["progress"],
+                **_progress(judged),
             }
         )
 
@@ -200,6 +206,24 @@ def _joined(messages: Sequence[Mapping[str, Any]]) -> str:
         for one in messages
     ]
     return "\n".join(parts)
+
+
+def _progress(judged: Mapping[str, Any]) -> dict[str, Any]:
+    """What the published SEAL's BfclDenseEnvGrader reads; it calls float() on the first two."""
+    counts = judged["progress"]
+    passed, scorable = counts["scorable_passed"], counts["scorable"]
+    abstained, abstention = counts["abstention_passed"], counts["abstention"]
+    return {
+        "bfcl_progress": passed / max(scorable, 1),
+        "bfcl_progress_with_irrelevance": (passed + abstained) / max(scorable + abstention, 1),
+        "bfcl_progress_info": {
+            "passed_turns": passed,
+            "scorable_turns": scorable,
+            "passed_irrelevance_turns": abstained,
+            "irrelevance_turns": abstention,
+            "failure_tags": [_TAGS.get(one["label"], one["label"]) for one in judged["diagnosis"]],
+        },
+    }
 
 
 def _tool_names(prompt: str) -> tuple[str, ...]:

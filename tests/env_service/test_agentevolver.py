@@ -103,8 +103,7 @@ def test_references_pass_and_the_last_step_carries_the_reward(client: Client, ki
         assert seen["messages"][-1]["content"] == "[CONVERSATION_COMPLETED]"
         assert seen["full"]["completed"] is True
         assert seen["full"]["test_id"] == task_id and seen["full"]["valid"] is True
-        passed = seen["full"]["bfcl_progress"]
-        assert passed["scorable_passed"] == passed["scorable"] > 0
+        assert seen["full"]["bfcl_progress"] == 1.0
 
 
 def test_several_results_are_one_message(client: Client) -> None:
@@ -121,6 +120,24 @@ def test_a_failed_episode_is_worth_nothing(client: Client) -> None:
     seen = roll_out(client, lambda messages: "I would rather not.", "multi_turn_base_0")
     assert seen["score"] == 0.0 and set(seen["rewards"]) == {0.0}
     assert seen["full"]["completed"] is True and seen["full"]["correct_count"] == 0
+
+
+def test_progress_is_told_as_the_grader_of_the_published_seal_reads_it(client: Client) -> None:
+    """github.com/yihaohu0118/SEAL, commit a0d22db: BfclDenseEnvGrader.calculate_reward."""
+    task_id = "multi_turn_miss_param_11"
+    none, calls, skipped = [[*calls] for calls in reference_calls(load_tasks()[task_id])]
+    assert calls and skipped and not none
+    said = iter(["Which one?", render_calls(calls, "hermes"), "Done.", "Done."])
+    full = roll_out(client, lambda messages: next(said), task_id)["full"]
+    assert float(full["bfcl_progress"]) == 1 / 2
+    assert float(full["bfcl_progress_with_irrelevance"]) == 2 / 3
+    assert full["bfcl_progress_info"] == {
+        "passed_turns": 1,
+        "scorable_turns": 2,
+        "passed_irrelevance_turns": 1,
+        "irrelevance_turns": 1,
+        "failure_tags": ["correct_abstention", "pass", "empty_turn_model_response"],
+    }
 
 
 def test_a_number_names_a_task(client: Client) -> None:
