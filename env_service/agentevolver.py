@@ -9,7 +9,9 @@ those of the other wire; only how they are told differs:
   request, or the mark that the dialogue is over;
 * the step that ends an episode carries its reward;
 * parameters that mean nothing here are taken and named in the reply (`info.ignored`): that client
-  takes a refusal for a score of 0.
+  sends a /create that was refused again for ever;
+* after a step that failed in the service /evaluate is refused: that client swallows the failure and
+  would take the number for the policy's reward.
 
 A trainer of this project does not use it: it needs the interface, labels and refusals of the other.
 """
@@ -71,6 +73,8 @@ class _Told:
     """Names of the tools."""
     turn: int = 0
     over: bool = False
+    lost: bool = False
+    """The last step failed in the service, not by what the policy wrote."""
 
 
 def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRouter:
@@ -118,7 +122,12 @@ def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRoute
         message = body.messages[-1] if isinstance(body.messages, list) else body.messages
         if not message:
             raise ServiceError(422, "bad_message", "messages of /step is one assistant message")
-        reply = json.loads(await live.step(instance_id, message, None))
+        try:
+            reply = json.loads(await live.step(instance_id, message, None))
+        except ServiceError as error:
+            one.lost = one.lost or error.status >= 500
+            raise
+        one.lost = False
         over = reply["is_terminated"]
         moved = reply["info"]["turn"] != one.turn
         one.turn = reply["info"]["turn"]
@@ -138,6 +147,11 @@ def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRoute
     @routes.post("/evaluate")
     async def evaluate(body: Body) -> Response:
         instance_id, one = known(body)
+        if one.lost:
+            # Its AgentFlow swallows what /step raises, and would take this for the reward.
+            raise ServiceError(
+                409, "step_lost", "the last step failed in the service; create a new instance"
+            )
         if body.params.get("sparse") is True:
             return _data(float(await live.evaluate(instance_id, sparse=True)))
         judged = json.loads(await live.evaluate(instance_id, sparse=False))

@@ -367,6 +367,30 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     assert texts(service, "a", ADD) == ['{"total": 1}']
 
 
+def test_after_a_lost_step_agentevolver_gets_no_reward(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its AgentFlow swallows what /step raises, and takes what /evaluate then says for a reward."""
+    body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
+    service.ok("/agentevolver/create", **body)
+    monkeypatch.setattr(worker.subprocess, "Popen", no_process)
+    (pid,) = service.pool.pids
+    os.kill(pid, signal.SIGKILL)
+    message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
+    step = {"instance_id": "a", "messages": message}
+    assert service.refused("/agentevolver/step", **step)[:2] == (503, "no_worker")
+    monkeypatch.undo()
+    wait_until(service, lambda: service.pool.healthy)
+    for sparse in (True, False):
+        refused = service.refused(
+            "/agentevolver/evaluate", instance_id="a", params={"sparse": sparse}
+        )
+        assert refused[:2] == (409, "step_lost")
+    # One that sends the step again goes on as if nothing had been: one call has run.
+    assert '{"total": 1}' in service.ok("/agentevolver/step", **step)["state"][0]["content"]
+    assert service.ok("/agentevolver/evaluate", instance_id="a", params={"sparse": True}) == 1.0
+
+
 def no_process(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
