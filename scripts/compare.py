@@ -25,21 +25,22 @@ from rich.console import Console
 from seal.launch.interrupts import interrupt_once
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError, load_study
+from seal.study.launches import read_launches, run_minutes
 from seal.study.logs import FINISHED
-from seal.study.power import POWER, detectable, spread
+from seal.study.power import POWER, detectable, spread, sureness
 from seal.study.report import report, sibling_tasks, training_tasks
 from seal.study.runs import (
-    failures,
     keep_study,
     read_runs,
     run_all,
-    run_minutes,
     study_folder,
 )
 from seal.study.scores import LAST, Runs, passes, read_suite
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
+SEED_COUNTS = (2, 3, 5, 10)
+"""Numbers of seeds whose power --plan tells, beside the study's own."""
 SUCCESS, FAILED, BAD_COMMAND_LINE, INTERRUPTED = 0, 1, 2, 130
 
 console = Console(soft_wrap=True, highlight=False)
@@ -95,7 +96,7 @@ def plan(study: Study, logs: Path, places: int) -> None:
     console.print(
         f"{study.name}: {len(study.recipes)} recipes, {len(runs)} runs, {len(finished)} finished"
     )
-    timed = run_minutes(study_folder(logs, study))
+    timed = run_minutes(read_launches(study_folder(logs, study)))
     minutes = timed or study.minutes
     if minutes is None:
         console.print("time: not known before the first run has finished (or `minutes` is set)")
@@ -122,12 +123,20 @@ def _plan_suite(study: Study, name: str, baseline: Runs) -> None:
         console.print(f"power, suite {name}: no validation after training")
         return
     found = spread(counted / suite.rollouts)
-    least = detectable(found, len(study.seeds), len(suite.tasks))
-    what = "no difference below 50 points" if least is None else f"{100 * least:.0f} points or more"
+    said = []
+    for number in sorted({len(study.seeds), *SEED_COUNTS}):
+        least = detectable(found, number, len(suite.tasks))
+        what = "none below 50" if least is None else f"{100 * least:.0f} or more"
+        said.append(f"{number} seeds {what}")
     console.print(
-        f"power, suite {name}: {len(study.seeds)} seeds find {what} {POWER:.0%} of the time "
-        f"(between seeds {100 * found.seeds:.1f}, a task's noise {100 * found.noise:.1f} points, "
-        f"from {len(seeds)} runs)"
+        f"power, suite {name}: difference in points that is found {POWER:.0%} of the time: "
+        f"{', '.join(said)} (between seeds {100 * found.seeds:.1f}, a task's noise "
+        f"{100 * found.noise:.1f} points)"
+    )
+    low, high = sureness(len(seeds))
+    console.print(
+        f"  from {len(seeds)} runs: the true spread between seeds may be {low:.1f} to {high:.1f} "
+        "times as large (95 %)"
     )
 
 
@@ -145,7 +154,7 @@ def make_report(study: Study, logs: Path, out: Path) -> bool:
                 tasks, training_tasks(ROOT, first.config)
             ),
         }
-    document = report(study, runs, left_out, failures(study_folder(logs, study)))
+    document = report(study, runs, left_out, read_launches(study_folder(logs, study)))
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     (out / "report.md").write_text(pages.page(document), "utf-8")

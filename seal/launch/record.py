@@ -32,6 +32,7 @@ from seal.launch.service import service_versions
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "tensordict", "TransferQueue", "numpy")
 SERVICE_PACKAGES = ("bfcl-eval", "bfcl_eval", "fastapi")
 _PATIENCE_S = 30.0
+_PIECE_BYTES, _PIECES = 64 * 1024, 256
 # What `git apply` takes, whatever the user's git is set to.
 _PLAIN_PATCH = (
     "--binary",
@@ -106,6 +107,7 @@ def record_launch(recipe: DictConfig, launch: Launch) -> Path:
         "service_versions": service_versions(SERVICE_PACKAGES),
         # What runs that are compared must have in common.
         "data": data_hashes(recipe),
+        "policy": policy_hashes(recipe),
         "interface_texts": largest(
             InterfaceConfig(max_guidelines=len(FAILURES)), len
         ).content_hash(),
@@ -124,6 +126,26 @@ def data_hashes(recipe: DictConfig) -> dict[str, str]:
         shown = path.relative_to(folders.ROOT) if path.is_relative_to(folders.ROOT) else path
         found[str(shown)] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
     return found
+
+
+def policy_hashes(recipe: DictConfig) -> dict[str, str]:
+    """SHA-256 of each file of the model that training starts from, by its name.
+
+    Of a large file its size and pieces from all over it are taken: other weights differ everywhere,
+    and to read all of a large model takes minutes.
+    """
+    folder = folders.ROOT / str(recipe.actor_rollout_ref.model.path)
+    return {path.name: _digest(path) for path in sorted(folder.glob("*")) if path.is_file()}
+
+
+def _digest(path: Path) -> str:
+    size = path.stat().st_size
+    made = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for place in range(0, size, max(_PIECE_BYTES, size // _PIECES)):
+            file.seek(place)
+            made.update(file.read(_PIECE_BYTES))
+    return made.hexdigest()
 
 
 def package_versions() -> dict[str, str | None]:

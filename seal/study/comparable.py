@@ -38,6 +38,7 @@ MUST = {
     "versions": "versions",
     "service_versions": "versions of the service",
     "data": "data files",
+    "policy": "starting policies",
     "interface_texts": "texts of the interface",
 }
 """Fields of a launch's record that all runs must have alike, and their names."""

@@ -4,12 +4,14 @@ In: scores of baseline runs, those of the study so far or of another one. Out: t
 difference of two recipes whose interval excludes zero with a probability of 0.8, by simulation.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
-from seal.study.intervals import Matrix, mean
+from seal.study.intervals import LEVEL, Matrix, mean
 
 POWER = 0.8
 TRIALS = 100
@@ -40,6 +42,19 @@ def spread(scores: Matrix) -> Spread:
     noise = float((rest**2).sum()) / ((runs - 1) * (tasks - 1))
     between = float(by_run.var(ddof=1)) - noise / tasks
     return Spread(float(np.sqrt(max(0.0, between))), float(np.sqrt(noise)))
+
+
+def sureness(runs: int) -> tuple[float, float]:
+    """Between which multiples of a standard deviation that is taken from some runs the true one is.
+
+    95 % of the chi-squared distribution with runs - 1 degrees of freedom.
+
+    >>> [round(one, 2) for one in sureness(2)], [round(one, 2) for one in sureness(5)]
+    ([0.45, 31.91], [0.6, 2.87])
+    """
+    free, tail = runs - 1, (1 - LEVEL) / 2
+    low, high = (math.sqrt(free / stats.chi2.ppf(share, free)) for share in (1 - tail, tail))
+    return low, high
 
 
 def detectable(found: Spread, seeds: int, tasks: int, seed: int = 0) -> float | None:

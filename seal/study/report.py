@@ -17,24 +17,19 @@ from seal.coevolution.labels import Label
 from seal.study import intervals
 from seal.study.comparable import Compose, check
 from seal.study.definition import Study, StudyError
+from seal.study.launches import Launches
 from seal.study.logs import ABSENT, FINISHED, RunLogs
 from seal.study.scores import (
-    BEST,
-    DECLARED,
     DEVELOPMENT,
     LAST,
-    START,
     Runs,
     Suite,
     curve,
     optimism,
-    passes,
     read_suite,
-    step_of,
 )
+from seal.study.suite_figures import suite_figures
 
-RULES = (START, LAST, DECLARED, DEVELOPMENT, BEST)
-ALL = "all"
 ROUND_METRICS = (
     "seal/pass_rate",
     "seal/mixed_group_share",
@@ -50,7 +45,7 @@ def report(
     study: Study,
     runs: Mapping[tuple[str, int], RunLogs],
     left_out: Mapping[str, frozenset[str]],
-    failures: Mapping[str, int],
+    launches: Mapping[str, Launches],
     compose: Compose | None = None,
 ) -> dict[str, Any]:
     """Everything there is to say.
@@ -59,7 +54,7 @@ def report(
         study: What is compared.
         runs: All of the study's runs, finished or not, by recipe and seed.
         left_out: Tasks to leave out, by the name of what is left, e.g. "without defective tasks".
-        failures: Launches that failed, by name of the run.
+        launches: What the launches of each run came to, by its name.
         compose: As for `comparable.check`.
 
     Raises:
@@ -81,26 +76,30 @@ def report(
                 "recipe": recipe,
                 "seed": seed,
                 "state": logs.state,
-                "failed_launches": failures.get(logs.name, 0),
+                "launches": asdict(launches.get(logs.name, Launches())),
                 "steps": len(logs.rounds),
             }
             for (recipe, seed), logs in runs.items()
         ],
         "complete": all(logs.state == FINISHED for logs in runs.values()),
-        "notes": notes + _notes(runs, failures),
+        "notes": notes + _notes(runs, launches),
         "suites": {
             name: _suite(suite, study, finished, recipes, left_out)
             for name, suite in suites.items()
         },
         "training": {recipe: _training(recipe, finished) for recipe in recipes},
-        "cost": {recipe: _cost(recipe, finished) for recipe in recipes},
+        "cost": {recipe: _cost(recipe, finished, launches) for recipe in recipes},
     }
 
 
-def _notes(runs: Mapping[tuple[str, int], RunLogs], failures: Mapping[str, int]) -> list[str]:
+def _notes(runs: Mapping[tuple[str, int], RunLogs], launches: Mapping[str, Launches]) -> list[str]:
     notes = []
+    total = sum(one.total for one in launches.values())
+    failed = sum(one.failed for one in launches.values())
+    if failed:
+        notes.append(f"{failed} of {total} launches failed")
     for logs in runs.values():
-        failed = failures.get(logs.name, 0)
+        failed = launches.get(logs.name, Launches()).failed
         if logs.state != FINISHED:
             what = "has not begun" if logs.state == ABSENT else "has not finished"
             notes.append(f"{logs.name} {what}; failed launches: {failed}")
@@ -116,122 +115,17 @@ def _suite(
     recipes: Sequence[str],
     left_out: Mapping[str, frozenset[str]],
 ) -> dict[str, Any]:
-    figures = []
-    for kind, without in {ALL: frozenset[str](), **left_out}.items():
-        columns = suite.columns(without)
-        if not columns or (kind != ALL and len(columns) == len(suite.tasks)):
-            continue
-        for rule in RULES:
-            figures += [
-                {"tasks": kind, "step_rule": rule, "recipe": recipe, **found}
-                for recipe in recipes
-                if (found := _figure(suite, columns, recipe, rule, study, runs)) is not None
-            ]
-    if suite.name == study.suites[0]:
-        _mark_notable(study, figures)
     reference = DEVELOPMENT if study.development else LAST
     return {
         "tasks": len(suite.tasks),
         "rollouts": suite.rollouts,
-        "figures": figures,
+        "figures": suite_figures(suite, study, runs, recipes, left_out),
         "selection": {
             "against": reference,
             "optimism": optimism(suite, study, runs, reference),
         },
         "curves": {recipe: _bands(curve(suite.name, recipe, runs)) for recipe in recipes},
     }
-
-
-def _figure(
-    suite: Suite, columns: Sequence[int], recipe: str, rule: str, study: Study, runs: Runs
-) -> dict[str, Any] | None:
-    """A recipe's figures at the steps that a rule names, and those against the baseline."""
-    seeds = [seed for seed in study.seeds if (recipe, seed) in runs]
-    counted = passes(suite, recipe, seeds, rule, runs, study)
-    if counted is None:
-        return None
-    counted = counted[:, list(columns)]
-    categories, scenarios = _kinds(suite, columns)
-    n = suite.rollouts
-    scores = counted / n
-    found: dict[str, Any] = {
-        "seeds": seeds,
-        "steps": [step_of(rule, suite.name, runs[recipe, seed], study) for seed in seeds],
-        "by_seed": [intervals.mean(row[None], categories).value for row in scores],
-        "mean": asdict(intervals.mean(scores, categories, scenarios)),
-    }
-    if n > 1:  # of passes and failures alone, an interquartile mean is 0 or 1 nearly always
-        found["interquartile_mean"] = asdict(intervals.interquartile_mean(scores))
-        found["pass_at"] = {
-            str(k): asdict(intervals.mean(intervals.pass_at(counted, n, k), categories, scenarios))
-            for k in _ks(n)
-        }
-        found["pass_all"] = {
-            str(k): asdict(intervals.mean(intervals.pass_all(counted, n, k), categories, scenarios))
-            for k in _ks(n)
-        }
-    if recipe != study.baseline:
-        found["against_baseline"] = _against(suite, columns, recipe, rule, study, runs)
-    return found
-
-
-def _against(
-    suite: Suite, columns: Sequence[int], recipe: str, rule: str, study: Study, runs: Runs
-) -> dict[str, Any] | None:
-    """Paired by seed and task; None without a seed that both have."""
-    both = [
-        seed for seed in study.seeds if (recipe, seed) in runs and (study.baseline, seed) in runs
-    ]
-    if not both:
-        return None
-    ours = passes(suite, recipe, both, rule, runs, study)
-    theirs = passes(suite, study.baseline, both, rule, runs, study)
-    if ours is None or theirs is None:
-        return None
-    categories, scenarios = _kinds(suite, columns)
-    chosen = list(columns)
-    ours, theirs = ours[:, chosen] / suite.rollouts, theirs[:, chosen] / suite.rollouts
-    difference = intervals.mean(ours - theirs, categories, scenarios)
-    return {
-        "seeds": both,
-        "difference": {
-            **asdict(difference),
-            "excludes_zero": difference.excludes_zero,
-            "notable": False,
-        },
-        "probability_of_improvement": asdict(intervals.probability_of_improvement(ours, theirs)),
-    }
-
-
-def _kinds(suite: Suite, columns: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Category and scenario of some tasks; tasks of one number are of one scenario."""
-    tasks = [suite.tasks[place] for place in columns]
-    return [suite.categories[place] for place in columns], [t.rpartition("_")[2] for t in tasks]
-
-
-def _mark_notable(study: Study, figures: Sequence[dict[str, Any]]) -> None:
-    """Mark the study's primary differences that stay after a correction for their number.
-
-    Primary is the main suite with all tasks, at the declared step (without one, the last). All
-    other differences are there to be looked at: of a hundred intervals, five miss by chance.
-    """
-    rule = LAST if study.declared_step is None else DECLARED
-    primary = [
-        one["against_baseline"]["difference"]
-        for one in figures
-        if (one["tasks"], one["step_rule"]) == (ALL, rule) and one.get("against_baseline")
-    ]
-    tested = [one for one in primary if one["p_value"] is not None]
-    corrected = intervals.holm([one["p_value"] for one in tested])
-    for one, p_value in zip(tested, corrected, strict=True):
-        one["p_value_corrected"] = p_value
-        one["notable"] = one["excludes_zero"] and p_value < 1 - intervals.LEVEL
-
-
-def _ks(rollouts: int) -> list[int]:
-    """Powers of two up to the number of rollouts, and that number."""
-    powers = [2**power for power in range(1, rollouts.bit_length()) if 2**power < rollouts]
-    return [*powers, rollouts]
 
 
 def _training(recipe: str, runs: Runs) -> dict[str, Any]:
@@ -291,8 +185,12 @@ def _bands(by_step: Mapping[int, Sequence[float]]) -> dict[str, dict[str, float 
     return found
 
 
-def _cost(recipe: str, runs: Runs) -> dict[str, float | None]:
-    """Means of a run: tokens trained on, seconds, and the hours of what it had to itself."""
+def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str, float | None]:
+    """Means of a run: tokens trained on, seconds, and the hours of what it had to itself.
+
+    The wall time is that of its launches, failed and interrupted ones too. Of a run that was not
+    launched by the study it is that of steps and validations.
+    """
     tokens, step_s, wall_s, core_h, gpu_h = [], [], [], [], []
     for (name, _), logs in runs.items():
         if name != recipe:
@@ -301,7 +199,12 @@ def _cost(recipe: str, runs: Runs) -> dict[str, float | None]:
         tokens.append(sum(one.get("perf/total_num_tokens", 0.0) for one in every))
         steps = [one["timing_s/step"] for one in every if "timing_s/step" in one]
         step_s.append(fmean(steps) if steps else math.nan)
-        wall = sum(steps) + sum(one.get("timing_s/testing", 0.0) for one in every)
+        launched = launches.get(logs.name)
+        wall = (
+            launched.seconds
+            if launched
+            else sum(steps) + sum(one.get("timing_s/testing", 0.0) for one in every)
+        )
         wall_s.append(wall)
         nodes = int(logs.config["trainer.nnodes"])
         on_gpus = logs.config["trainer.device"] == "cuda"

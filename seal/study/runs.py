@@ -5,7 +5,6 @@ own log. A launch that fails is noted and the next one begins. On Ctrl-C the lau
 as the launcher ends them, and the same command goes on.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -14,19 +13,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from seal.checkpoint_folder import latest_whole
 from seal.evaluation.local_model import free_port
-from seal.loop_log import ROUNDS, LineReader
+from seal.loop_log import ROUNDS
 from seal.study.definition import Study, StudyError
+from seal.study.launches import (
+    INTERRUPTED_CODE,
+    LAUNCHES,
+    note_launch,
+    read_launches,
+    run_minutes,
+)
 from seal.study.logs import ABSENT, FINISHED, RunLogs, keep, read_run
-
-LAUNCHES = "launches.jsonl"
-INTERRUPTED_CODE = 130
 
 
 @dataclass
@@ -61,27 +63,6 @@ def keep_study(root: Path, study: Study, to: Path) -> None:
         kept = study_folder(to, study) / LAUNCHES
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(launches.read_bytes())
-
-
-def failures(folder: Path) -> dict[str, int]:
-    """Launches that failed, by name of the run."""
-    found: dict[str, int] = {}
-    for line in LineReader(folder / LAUNCHES).new():
-        if line["code"] not in (0, INTERRUPTED_CODE):
-            found[line["run"]] = found.get(line["run"], 0) + 1
-    return found
-
-
-def run_minutes(folder: Path) -> float | None:
-    """Mean minutes of a run so far, over its launches; None before the first has finished."""
-    spent: dict[str, float] = {}
-    done = set()
-    for line in LineReader(folder / LAUNCHES).new():
-        spent[line["run"]] = spent.get(line["run"], 0.0) + line["ended"] - line["started"]
-        if line["code"] == 0:
-            done.add(line["run"])
-    finished = [spent[run] for run in done]
-    return sum(finished) / len(finished) / 60 if finished else None
 
 
 def command(
@@ -161,7 +142,7 @@ def run_all(
                     f"{one.recipe} s{one.seed}": _step(root, study.run_name(one.recipe, one.seed))
                     for one in under_way
                 }
-                said = _said(steps, run_minutes(folder) or study.minutes, left)
+                said = _said(steps, run_minutes(read_launches(folder)) or study.minutes, left)
                 progress.update(bar, completed=finished, said=said)
         finally:
             _end(folder, study, under_way)
@@ -188,15 +169,8 @@ def _start(root: Path, study: Study, recipe: str, seed: int, place: str | None) 
 def _note(folder: Path, study: Study, launch: _Launch) -> int:
     """Write down how a launch ended; returns its exit code."""
     code = launch.process.wait()
-    line: dict[str, Any] = {
-        "run": study.run_name(launch.recipe, launch.seed),
-        "code": code,
-        "started": launch.started,
-        "ended": time.time(),
-        "place": launch.place,
-    }
-    with (folder / LAUNCHES).open("a", encoding="utf-8") as log:
-        log.write(json.dumps(line) + "\n")
+    name = study.run_name(launch.recipe, launch.seed)
+    note_launch(folder, name, code, launch.started, launch.place)
     return code
 
 

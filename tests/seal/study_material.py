@@ -28,6 +28,7 @@ RECORD = {
     "versions": {"verl": "0.9.1", "torch": "2.13.0"},
     "service_versions": {"bfcl-eval": "2026.3.23"},
     "data": {"data/train.parquet": "aa"},
+    "policy": {"model.safetensors": "aa"},
     "interface_texts": "0123",
     "git": {"commit": "c" * 40, "changed": False},
     "machine": {"cpu": "one", "cores": 2, "gpus": []},

@@ -1,15 +1,18 @@
 import hashlib
 import importlib.metadata
 import json
+import random
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from seal.coevolution import texts
-from seal.launch.record import Launch, git_state, record_launch
+from seal.launch.record import Launch, git_state, policy_hashes, record_launch
 
 
 def launch(launch_id: str = "0123456789abcdef", resumed_from: int | None = None) -> Launch:
@@ -79,6 +82,38 @@ def test_a_record_tells_data_and_texts_apart(
     second = read(record_launch(recipe.copy(), launch(resumed_from=1)))
     assert [second["data"][name] == first["data"][name] for name in first["data"]] == [True, False]
     assert second["interface_texts"] != first["interface_texts"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.binary(min_size=1, max_size=400), st.data())
+def test_a_record_tells_models_apart(
+    recipe: DictConfig, tmp_path: Path, content: bytes, data: st.DataObject
+) -> None:
+    model = tmp_path / str(recipe.actor_rollout_ref.model.path)
+    (model / "folder").mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "model.safetensors"):
+        (model / name).write_bytes(content)
+    first = policy_hashes(recipe)
+    assert list(first) == ["config.json", "model.safetensors"]
+    place = data.draw(st.integers(0, len(content) - 1))
+    other = bytearray(content)
+    other[place] ^= 1
+    (model / "model.safetensors").write_bytes(other)
+    second = policy_hashes(recipe)
+    assert first["config.json"] == second["config.json"]
+    assert first["model.safetensors"] != second["model.safetensors"]
+    assert policy_hashes(recipe) == second
+
+
+def test_pieces_of_a_large_model_are_enough(recipe: DictConfig, tmp_path: Path) -> None:
+    model = tmp_path / str(recipe.actor_rollout_ref.model.path)
+    model.mkdir(parents=True)
+    digests = []
+    # Trained weights differ everywhere; a file of another length differs, too.
+    for seed, size in ((1, 60_000_000), (2, 60_000_000), (1, 60_000_001)):
+        (model / "model.safetensors").write_bytes(random.Random(seed).randbytes(size))
+        digests.append(policy_hashes(recipe)["model.safetensors"])
+    assert len(set(digests)) == 3
 
 
 def test_the_record_of_a_resumed_launch_leaves_the_first_alone(

@@ -57,6 +57,7 @@ def test_recipes_and_seeds_may_differ(tmp_path: Path) -> None:
         ({"config": {"seal.weights.w_max": 5.0}}, r"seal\.weights\.w_max: 1\.0 and 5\.0"),
         ({"record": {"versions": {"verl": "0.9.2"}}}, r"different versions, versions\.verl"),
         ({"record": {"data": {"data/train.parquet": "bb"}}}, "different data files"),
+        ({"record": {"policy": {"model.safetensors": "bb"}}}, "different starting policies"),
         ({"record": {"interface_texts": "4567"}}, "different texts of the interface"),
         ({"record": {"service_versions": {"bfcl-eval": "1"}}}, "different versions of the service"),
         ({"dropped": 1}, r"lost groups unequally .* seal 2 of 32"),

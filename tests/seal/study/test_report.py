@@ -9,6 +9,7 @@ from study_material import compose, drawn, write_run
 
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError
+from seal.study.launches import Launches
 from seal.study.logs import keep
 from seal.study.report import report
 from seal.study.runs import read_runs
@@ -153,10 +154,15 @@ def test_tasks_can_be_left_out(tmp_path: Path) -> None:
 
 def test_a_run_that_did_not_finish_is_counted_and_not_dropped_silently(tmp_path: Path) -> None:
     write_study(tmp_path, done=False)
-    failed = {"made-placebo-s4": 2, "made-seal-s1": 1}
+    failed = {
+        "made-placebo-s4": Launches(total=2, failed=2),
+        "made-seal-s1": Launches(total=3, failed=1, finished=True, seconds=400.0),
+        "made-seal-s2": Launches(total=1, finished=True, seconds=100.0),
+    }
     document = report(STUDY, read_runs(tmp_path, STUDY), {}, failed, compose)
     assert not document["complete"]
     assert document["notes"] == [
+        "3 of 6 launches failed",
         "made-seal-s1 has finished after 1 failed launches",
         "made-placebo-s4 has not finished; failed launches: 2",
     ]
@@ -164,6 +170,9 @@ def test_a_run_that_did_not_finish_is_counted_and_not_dropped_silently(tmp_path:
     # Paired by the seeds that both have.
     assert figure(document, "placebo")["against_baseline"]["seeds"] == [1, 2, 3]
     assert "**The study is not complete.**" in pages.page(document)
+    # Failed and interrupted launches cost as well. The study did not launch the other runs.
+    assert document["cost"]["seal"]["wall_s"] == (400 + 100 + 2 * 40) / 4
+    assert document["cost"]["vanilla"]["wall_s"] == 40
 
 
 def test_without_a_baseline_there_is_nothing_to_report(tmp_path: Path) -> None:

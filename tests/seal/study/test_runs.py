@@ -18,8 +18,9 @@ from rich.console import Console
 from study_material import write_run
 
 from seal.study.definition import Study, StudyError
+from seal.study.launches import read_launches, run_minutes
 from seal.study.logs import ABSENT, FINISHED, UNFINISHED
-from seal.study.runs import command, failures, read_runs, run_all, run_minutes, study_folder
+from seal.study.runs import command, read_runs, run_all, study_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = Study(
@@ -77,7 +78,7 @@ def test_what_is_missing_is_launched_and_what_has_finished_is_not(root: Path) ->
     assert states(root) == [FINISHED] * 4
     assert run_all(root, STUDY, [None], quiet()) == {}
     assert len(launched(root)) == 3
-    minutes = run_minutes(study_folder(root, STUDY))
+    minutes = run_minutes(read_launches(study_folder(root, STUDY)))
     assert minutes is not None and 0 < minutes < 1
 
 
@@ -88,7 +89,14 @@ def test_a_failed_run_is_counted_and_tried_again_by_the_next_command(root: Path)
     (root / "fails").write_text("")
     assert run_all(root, STUDY, [None], quiet()) == {}
     assert states(root) == [FINISHED] * 4
-    assert failures(study_folder(root, STUDY)) == {"made-seal-s1": 1}
+    launches = read_launches(study_folder(root, STUDY))
+    counted = {run: (one.total, one.failed, one.finished) for run, one in launches.items()}
+    assert counted == {
+        "made-vanilla-s1": (1, 0, True),
+        "made-seal-s1": (2, 1, True),
+        "made-vanilla-s2": (1, 0, True),
+        "made-seal-s2": (1, 0, True),
+    }
 
 
 def test_clusters_take_a_run_at_a_time(root: Path) -> None:
@@ -137,4 +145,5 @@ def test_ctrl_c_ends_the_launch_under_way_and_begins_no_other(root: Path) -> Non
     assert running.returncode != 0 and b"KeyboardInterrupt" in said
     assert launched(root) == ["made-seal-s1 here"]
     # Interrupted is not failed.
-    assert failures(root / "experiments/study/made") == {}
+    launches = read_launches(root / "experiments/study/made")["made-seal-s1"]
+    assert (launches.total, launches.failed, launches.finished) == (1, 0, False)

@@ -1,0 +1,66 @@
+"""The log of a study's launches: a line for each that has ended.
+
+In: the study's folder. Out: what the launches of each run came to. A run has several launches where
+one was interrupted or failed.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seal.loop_log import LineReader
+
+LAUNCHES = "launches.jsonl"
+INTERRUPTED_CODE = 130
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The launches of one run."""
+
+    total: int = 0
+    failed: int = 0
+    """Neither finished nor interrupted."""
+    finished: bool = False
+    """Whether one of them ended well."""
+    seconds: float = 0.0
+    """From start to end, all of them together."""
+
+
+def read_launches(folder: Path) -> dict[str, Launches]:
+    """What is known of each run, by its name."""
+    found: dict[str, Launches] = {}
+    for line in LineReader(folder / LAUNCHES).new():
+        before, code = found.get(line["run"], Launches()), line["code"]
+        found[line["run"]] = Launches(
+            total=before.total + 1,
+            failed=before.failed + (code not in (0, INTERRUPTED_CODE)),
+            finished=before.finished or code == 0,
+            seconds=before.seconds + line["ended"] - line["started"],
+        )
+    return found
+
+
+def run_minutes(launches: Mapping[str, Launches]) -> float | None:
+    """Mean minutes of a finished run, over all of its launches; None before there is one."""
+    spent = [one.seconds for one in launches.values() if one.finished]
+    return sum(spent) / len(spent) / 60 if spent else None
+
+
+def note_launch(folder: Path, run: str, code: int, started: float, place: str | None) -> None:
+    """Add a line for a launch that has just ended.
+
+    Args:
+        folder: The study's folder.
+        run: Name of the run.
+        code: The launch's exit code.
+        started: When it began, in seconds since 1970.
+        place: Address of the Ray cluster; None: this machine.
+    """
+    line: dict[str, Any] = {"run": run, "code": code, "started": started}
+    line |= {"ended": time.time(), "place": place}
+    with (folder / LAUNCHES).open("a", encoding="utf-8") as log:
+        log.write(json.dumps(line) + "\n")

@@ -1,0 +1,165 @@
+"""The figures of one suite: each recipe at each step that a rule names, and against the baseline.
+
+In: the suite and the finished runs. Out: plain values, shares from 0 to 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from seal.study import intervals
+from seal.study.definition import Study
+from seal.study.intervals import Matrix
+from seal.study.scores import (
+    BEST,
+    DECLARED,
+    DEVELOPMENT,
+    LAST,
+    START,
+    Runs,
+    Suite,
+    passes,
+    step_of,
+)
+
+ALL = "all"
+"""Name of a suite's tasks where none is left out."""
+RULES = (START, LAST, DECLARED, DEVELOPMENT, BEST)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A recipe's runs at the steps that a rule names."""
+
+    seeds: tuple[int, ...]
+    steps: tuple[int, ...]
+    """Of each seed."""
+    passes: Matrix
+    """(seeds, tasks), from 0 to the suite's rollouts."""
+
+
+def suite_figures(
+    suite: Suite,
+    study: Study,
+    runs: Runs,
+    recipes: Sequence[str],
+    left_out: Mapping[str, frozenset[str]],
+) -> list[dict[str, Any]]:
+    """Every figure of a suite.
+
+    Args:
+        suite: The suite.
+        study: What is compared.
+        runs: Finished runs.
+        recipes: Those with a finished run.
+        left_out: Tasks to leave out, by the name of what is left.
+    """
+    counted = {
+        (rule, recipe): found
+        for rule in RULES
+        for recipe in recipes
+        if (found := _counted(suite, recipe, rule, study, runs)) is not None
+    }
+    figures = []
+    for kind, without in {ALL: frozenset[str](), **left_out}.items():
+        columns = suite.columns(without)
+        if not columns or (kind != ALL and len(columns) == len(suite.tasks)):
+            continue
+        for (rule, recipe), found in counted.items():
+            figure: dict[str, Any] = {"tasks": kind, "step_rule": rule, "recipe": recipe}
+            figure |= _figure(suite, columns, found)
+            baseline = counted.get((rule, study.baseline))
+            if recipe != study.baseline and baseline is not None:
+                figure["against_baseline"] = _against(suite, columns, found, baseline)
+            figures.append(figure)
+    if suite.name == study.suites[0]:
+        _mark_notable(study, figures)
+    return figures
+
+
+def _counted(suite: Suite, recipe: str, rule: str, study: Study, runs: Runs) -> _Counted | None:
+    """None where the rule names no step of a run."""
+    seeds = tuple(seed for seed in study.seeds if (recipe, seed) in runs)
+    found = passes(suite, recipe, seeds, rule, runs, study)
+    if found is None:
+        return None
+    steps = [step_of(rule, suite.name, runs[recipe, seed], study) for seed in seeds]
+    return _Counted(seeds, tuple(step for step in steps if step is not None), found)
+
+
+def _figure(suite: Suite, columns: Sequence[int], counted: _Counted) -> dict[str, Any]:
+    """A recipe's own figures, of some tasks."""
+    chosen = counted.passes[:, list(columns)]
+    kinds = _kinds(suite, columns)
+    n = suite.rollouts
+    scores = chosen / n
+    found: dict[str, Any] = {
+        "seeds": list(counted.seeds),
+        "steps": list(counted.steps),
+        "by_seed": [intervals.mean(row[None], kinds[0]).value for row in scores],
+        "mean": asdict(intervals.mean(scores, *kinds)),
+    }
+    if n > 1:  # of passes and failures alone, an interquartile mean is 0 or 1 nearly always
+        found["interquartile_mean"] = asdict(intervals.interquartile_mean(scores))
+        for name, share in (("pass_at", intervals.pass_at), ("pass_all", intervals.pass_all)):
+            found[name] = {
+                str(k): asdict(intervals.mean(share(chosen, n, k), *kinds)) for k in _ks(n)
+            }
+    return found
+
+
+def _against(
+    suite: Suite, columns: Sequence[int], ours: _Counted, baseline: _Counted
+) -> dict[str, Any] | None:
+    """Paired by seed and task; None without a seed that both have."""
+    both = [seed for seed in ours.seeds if seed in baseline.seeds]
+    if not both:
+        return None
+    one, two = (
+        each.passes[np.ix_([each.seeds.index(seed) for seed in both], list(columns))]
+        / suite.rollouts
+        for each in (ours, baseline)
+    )
+    difference = intervals.mean(one - two, *_kinds(suite, columns))
+    return {
+        "seeds": both,
+        "difference": {
+            **asdict(difference),
+            "excludes_zero": difference.excludes_zero,
+            "notable": False,
+        },
+        "probability_of_improvement": asdict(intervals.probability_of_improvement(one, two)),
+    }
+
+
+def _kinds(suite: Suite, columns: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Category and scenario of some tasks; tasks of one number are of one scenario."""
+    tasks = [suite.tasks[place] for place in columns]
+    return [suite.categories[place] for place in columns], [t.rpartition("_")[2] for t in tasks]
+
+
+def _mark_notable(study: Study, figures: Sequence[dict[str, Any]]) -> None:
+    """Mark the study's primary differences that stay after a correction for their number.
+
+    Primary is the main suite with all tasks, at the declared step (without one, the last). All
+    other differences are there to be looked at: of a hundred intervals, five miss by chance.
+    """
+    rule = LAST if study.declared_step is None else DECLARED
+    primary = [
+        one["against_baseline"]["difference"]
+        for one in figures
+        if (one["tasks"], one["step_rule"]) == (ALL, rule) and one.get("against_baseline")
+    ]
+    tested = [one for one in primary if one["p_value"] is not None]
+    corrected = intervals.holm([one["p_value"] for one in tested])
+    for one, p_value in zip(tested, corrected, strict=True):
+        one["p_value_corrected"] = p_value
+        one["notable"] = one["excludes_zero"] and p_value < 1 - intervals.LEVEL
+
+
+def _ks(rollouts: int) -> list[int]:
+    """Powers of two up to the number of rollouts, and that number."""
+    powers = [2**power for power in range(1, rollouts.bit_length()) if 2**power < rollouts]
+    return [*powers, rollouts]
