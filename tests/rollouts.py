@@ -248,13 +248,22 @@ def configuration(backbone: Backbone, **limits: int) -> DictConfig:
                 "stop_tokens": list(backbone.stop_tokens),
                 "attempts": 3,
                 "max_tokens_per_step": per_step,
+                "max_dialogues": limits.pop("max_dialogues", None),
             },
             "seal": {
                 "run_id": "run",
                 "reward": {"mode": "t3rl", "cap": 0.0, "abstention_weight": 0.5},
                 "exposure": {"share": 1.0, "gone_at": None},
             },
-            "actor_rollout_ref": {"rollout": {"name": "vllm", "n": 4, **lengths, **limits}},
+            "actor_rollout_ref": {
+                "rollout": {
+                    "name": "vllm",
+                    "n": 4,
+                    "agent": {"num_workers": limits.pop("num_workers", 1)},
+                    **lengths,
+                    **limits,
+                }
+            },
         }
     )
 

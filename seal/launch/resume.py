@@ -50,6 +50,7 @@ MAY_CHANGE = (
     "trainer.resume_mode",
     "trainer.resume_from_path",
     # What fits into memory; the results do not depend on it beyond rounding.
+    "env_service.max_dialogues",
     "*.gpu_memory_utilization",
     "*.*micro_batch_size_per_gpu",
     "*.max_num_seqs",

@@ -29,13 +29,18 @@ START_S = 120.0
 
 
 def check_settings(recipe: DictConfig) -> None:
-    """Refuse addresses and a token that cannot be used.
+    """Refuse addresses, a token and a number of dialogues that cannot be used.
 
     Raises:
         RunError: One cannot.
     """
     urls(recipe)
     _token(recipe)
+    most = recipe.env_service.max_dialogues
+    if most is not None and (type(most) is not int or most < 1):
+        raise RunError(
+            f"env_service.max_dialogues={most}: expected a whole number from 1 on, or null for all"
+        )
 
 
 def check_service(recipe: DictConfig, attempts: int = 3) -> None:

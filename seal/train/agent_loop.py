@@ -7,7 +7,10 @@ A message that is cut, or that another stop token ends, is closed as the templat
 Named in `agent_loop.yaml` beside it.
 """
 
+import asyncio
+import contextlib
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +40,12 @@ TRAINING_SUITE = "train"
 def _client(urls: tuple[str, ...], env_type: str, token_file: str | None) -> EnvironmentClient:
     """One client a worker process: its connections are shared by all rollouts there."""
     return EnvironmentClient(urls, env_type, token=read_token(token_file))
+
+
+@functools.cache
+def _places(loop: asyncio.AbstractEventLoop, number: int) -> asyncio.Semaphore:
+    """Places for the dialogues that a worker process plays at once."""
+    return asyncio.Semaphore(number)
 
 
 @dataclass
@@ -87,13 +96,27 @@ class SealAgentLoop(AgentLoopBase):
     """Rolls out one task against the environment service."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
-        """Roll out the row's task; the reward is the service's verdict.
+        """Roll out the row's task, once there is a place; the reward is the service's verdict.
 
         Raises:
             EnvironmentFault: The service failed `env_service.attempts` fresh instances. verl then
                 marks the group as failed and `seal.train.replay` drops it whole.
             PromptBudgetError: The prompt does not fit, though it was counted to.
         """
+        # verl starts all of a batch's rollouts at once. What waits here waits in their order, so
+        # the rollouts of a group, which share their prompt, are played side by side.
+        async with self._place():
+            return await self._roll_out(sampling_params, **kwargs)
+
+    def _place(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """A place among this worker's share of `env_service.max_dialogues`."""
+        most = self.config.env_service.max_dialogues
+        if most is None:
+            return contextlib.nullcontext()
+        workers = self.config.actor_rollout_ref.rollout.agent.num_workers
+        return _places(asyncio.get_running_loop(), math.ceil(most / workers))
+
+    async def _roll_out(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         settings = self.config.env_service
         row = kwargs["extra_info"]
         task = self._task(row, kwargs["global_steps"], kwargs["session_id"])

@@ -12,7 +12,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from seal.client import EnvironmentClient
+from seal.client import EnvironmentClient, EnvironmentFault
 from seal.train import agent_loop
 
 DIALOGUES = 8
@@ -76,12 +76,14 @@ class NamedWorld(World):
         return data
 
 
-def play(monkeypatch: pytest.MonkeyPatch, world: World, number: int) -> list[Replica]:
+def play(
+    monkeypatch: pytest.MonkeyPatch, world: World, number: int, **limits: int
+) -> list[Replica]:
     """As many rollouts at once."""
     model = backbone("smollm2")
     replicas = [Replica(model.encode("Done<|im_end|>")) for _ in range(REPLICAS)]
     balancer = GlobalRequestLoadBalancer({str(i): Actor(one) for i, one in enumerate(replicas)})
-    config = configuration(model)
+    config = configuration(model, **limits)
 
     async def run() -> None:
         client = LLMServerClient(config, Actor(balancer))
@@ -122,3 +124,39 @@ def test_a_fresh_instance_stays_with_the_replica_that_knows_its_prompt(
         (requests,) = dialogues(replicas)
         assert len(requests) == 3 * 4
         assert len(set(requests)) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({}, DIALOGUES),
+        ({"max_dialogues": 3}, 3),
+        ({"max_dialogues": 1}, 1),
+        # This worker's share of five, rounded up.
+        ({"max_dialogues": 5, "num_workers": 2}, 3),
+    ],
+)
+def test_no_more_dialogues_than_wanted_are_under_way(
+    monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], most: int
+) -> None:
+    world = NamedWorld()
+    play(monkeypatch, world, DIALOGUES, **limits)
+    under_way, seen, begun = 0, 0, []
+    for path, body in world.requests:
+        under_way += {"/create": 1, "/release": -1}.get(path, 0)
+        seen = max(seen, under_way)
+        if path == "/create":
+            begun.append(int(body["task_id"].removeprefix("toy_")))
+    assert seen == most
+    # Rollouts of a group stand side by side in a batch, and are played so.
+    assert sorted(begun) == list(range(DIALOGUES))
+    assert all(abs(place - number) < most for place, number in enumerate(begun))
+
+
+def test_a_dialogue_that_fails_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = NamedWorld(faults=[("/create", 500, "internal_error")] * 3)
+    with pytest.raises(EnvironmentFault):
+        play(monkeypatch, world, 1, max_dialogues=1)
+    world = NamedWorld(faults=[("/evaluate", 500, "internal_error")])
+    play(monkeypatch, world, DIALOGUES, max_dialogues=1)
+    assert len(world.asked("/create")) == DIALOGUES + 1

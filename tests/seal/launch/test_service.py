@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -213,3 +214,12 @@ def test_the_versions_of_the_service_are_read_without_running_it(
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bfcl-eval\nVersion: 1.2\n")
     assert service.service_versions(("bfcl-eval",)) == {"bfcl-eval": "1.2"}
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "many", True])
+def test_a_number_of_dialogues_that_cannot_be_is_refused(recipe: DictConfig, number: Any) -> None:
+    recipe.env_service.max_dialogues = number
+    with pytest.raises(RunError, match=r"env_service\.max_dialogues=.*: expected a whole number"):
+        service.check_settings(recipe)
+    recipe.env_service.max_dialogues = 1
+    service.check_settings(recipe)
