@@ -40,16 +40,16 @@ def port(recipe: DictConfig) -> int:
 def test_an_address_that_is_none_is_refused(recipe: DictConfig, url: str) -> None:
     recipe.env_service.env_url = url
     with pytest.raises(RunError, match="is no address like"):
-        service.check_settings(recipe)
+        service.urls(recipe)
 
 
 def test_every_address_of_a_list_is_checked(recipe: DictConfig) -> None:
     recipe.env_service.env_url = ["http://a:1", "b:2"]
     with pytest.raises(RunError, match="'b:2' is no address like"):
-        service.check_settings(recipe)
+        service.urls(recipe)
     recipe.env_service.env_url = []
     with pytest.raises(RunError, match="has no address like"):
-        service.check_settings(recipe)
+        service.urls(recipe)
 
 
 def test_a_list_of_addresses_is_checked_for_health_with_the_token(
@@ -75,7 +75,7 @@ def test_a_list_of_addresses_is_checked_for_health_with_the_token(
 def test_a_token_file_that_is_not_there_is_refused(recipe: DictConfig) -> None:
     recipe.env_service.token_file = "no/token"
     with pytest.raises(RunError, match=r"cannot read env_service\.token_file=.*no/token"):
-        service.check_settings(recipe)
+        service.token(recipe)
 
 
 def test_one_service_is_not_started_for_several_addresses(recipe: DictConfig) -> None:
