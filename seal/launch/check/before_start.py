@@ -94,6 +94,6 @@ def require(recipe: DictConfig, with_bfcl: bool, resume: bool) -> list[str]:
     found += outside(recipe, with_bfcl, resume)
     errors = sentences(found, Level.ERROR)
     if errors:
-        said = errors[0] if len(errors) == 1 else "".join(f"\n  {one}" for one in errors)
-        raise RunError(f"this run cannot start: {said}")
+        gap = " " if len(errors) == 1 else "\n  "
+        raise RunError("this run cannot start:" + "".join(gap + one for one in errors))
     return sentences(found, Level.WARNING)
