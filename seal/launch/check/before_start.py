@@ -76,7 +76,7 @@ def service(recipe: DictConfig, with_bfcl: bool) -> Finding:
         return tried("service", lambda: check_can_start(recipe), "can be started")
     found = tried("service", lambda: check_service(recipe), "healthy")
     if found.level is Level.ERROR:
-        said = f"{found.said}. --with-bfcl starts one for the run"
+        said = f"{found.said} (--with-bfcl starts one for the run)"
         return Finding(found.subject, found.level, said)
     return found
 

@@ -146,8 +146,8 @@ def disk(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding
     free = machine.checkpoint_disk_bytes
     shown = (
         f"{free / _GB:.0f} GB free where checkpoints go, and {count} of "
-        f"{model.parameters / _GB:.2f} billion parameters take {least / _GB:.0f} to "
-        f"{most / _GB:.0f} GB"
+        f"{model.parameters / 1e6:,.0f} million parameters take {least / _GB:.1f} to "
+        f"{most / _GB:.1f} GB"
     )
     remedy = (
         "free some space, name another place (trainer.default_local_dir=FOLDER), or keep fewer "

@@ -14,7 +14,9 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     """A line for each finding, and how many are of which level."""
-    table = Table("check", "", "found", box=None, pad_edge=False)
+    table = Table("check", "", box=None, pad_edge=False)
+    # Keys are to be copied: a long one is broken, never cut.
+    table.add_column("found", overflow="fold")
     for one in findings:
         level = Text(one.level.value, _STYLES[one.level])
         table.add_row(one.subject, level, Text(one.said))

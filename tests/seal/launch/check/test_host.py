@@ -89,7 +89,7 @@ def test_a_nearly_full_disk(quick: DictConfig) -> None:
 def test_disk_for_the_checkpoints_of_a_7b_model(seal: DictConfig, free: int, level: Level) -> None:
     # Best, last and the one that is being saved, of 12 to 16 bytes a parameter.
     text = said(host.disk(seal, machine(checkpoint_disk_bytes=free * GB), QWEN_7B), level)
-    assert "3 of 7.62 billion parameters take 274 to 366 GB" in text
+    assert "3 of 7,616 million parameters take 274.2 to 365.5 GB" in text
 
 
 def test_checkpoints_at_once(
@@ -124,4 +124,4 @@ def test_a_resumed_run_has_checkpoints_already(
 def test_adapters_are_saved_with_the_weights_alone(seal: DictConfig) -> None:
     seal.actor_rollout_ref.model.lora_rank = 32
     text = said(host.disk(seal, MACHINE, QWEN_7B), Level.OK)
-    assert "take 91 to 183 GB" in text
+    assert "take 91.4 to 182.8 GB" in text
