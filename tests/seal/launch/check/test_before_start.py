@@ -60,7 +60,8 @@ def test_a_run_is_refused_before_anything_is_started(
     family = Family()
     options = run.Options(Path("exp/SEAL.yaml"), (), (), with_bfcl=True)
     with pytest.raises(RunError) as refused:
-        run.Launcher(Console(), seal, options, family).run()
+        # Not run(), at whose end this process ignores signals, and its children with it.
+        run.Launcher(Console(), seal, options, family)._run()
     text = str(refused.value)
     assert text.startswith("this run cannot start:\n  GPUs: ")
     for subject in ("flash-attn", "processors", "data", "service"):
