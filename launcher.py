@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 from dotenv import load_dotenv
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from seal.client import EnvironmentFault
 from seal.launch import folders
+from seal.launch.check.finding import Level
+from seal.launch.check.table import print_findings
+from seal.launch.check.whole import check
 from seal.launch.folders import RunError
-from seal.launch.interrupts import interrupt_once
+from seal.launch.interrupts import ignore_interrupts, interrupt_once
 from seal.launch.processes import Family
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.launch.resume import how_to_resume, set_resume_mode
@@ -60,6 +63,13 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved configuration and exit"
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="start no run: check machine, budget and inputs of this one, print a line for each "
+        "with what to do, and exit with 1 if one is an error. Every run makes the fast checks by "
+        "itself; this also counts the prompts of all tasks, asks the hub and tries the GPUs",
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="after --: overrides")
     return parser.parse_args(argv)
 
@@ -82,6 +92,8 @@ def main(argv: list[str]) -> int:
     if args.dry_run:
         print(OmegaConf.to_yaml(recipe), end="")
         return SUCCESS
+    if args.check:
+        return _check(recipe, args, complaints)
     options = Options(
         conf=args.conf,
         overrides=args.overrides,
@@ -91,6 +103,23 @@ def main(argv: list[str]) -> int:
         resume=args.resume,
     )
     return _launch(Launcher(Console(), recipe, options, Family()), complaints)
+
+
+def _check(recipe: DictConfig, args: argparse.Namespace, complaints: Console) -> int:
+    family = Family()
+    try:
+        with complaints.status("checking"):
+            found = check(recipe, args.with_bfcl, args.resume, family)
+    except RunError as error:
+        complaints.print(f"launcher: {error}")
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        ignore_interrupts()
+        family.end()
+    print_findings(Console(), found)
+    return FAILED if any(one.level is Level.ERROR for one in found) else SUCCESS
 
 
 def _launch(launcher: Launcher, complaints: Console) -> int:

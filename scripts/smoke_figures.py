@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from seal.launch import gpus
 from seal.loop_log import DONE
 
 SAMPLE_S = 0.1
@@ -234,38 +235,20 @@ def find_gpus(wanted: int | None) -> tuple[list[Any], list[str]]:
         NoGpuError: There is none, or fewer than wanted.
     """
     try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = range(nvml.nvmlDeviceGetCount()) if visible is None else visible.split(",")
-        wished = [str(name).strip() for name in names]
-        handles = [_handle(nvml, name) for name in wished if name not in ("", "-1")]
-    except ImportError as error:
+        nvml, handles = gpus.visible()
+        names = [gpus.text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+    except gpus.NvmlError as error:
         raise NoGpuError(
-            "no GPU found (this environment has no nvidia-ml-py, which comes with the CUDA "
-            "packages: bash install.sh --cuda); on a machine without one try: --size tiny --cpu"
-        ) from error
-    except Exception as error:  # noqa: BLE001 - NVML's errors derive from Exception alone
-        raise NoGpuError(
-            f"no GPU found (NVML says: {error}); on a machine without one try: --size tiny --cpu"
+            f"no GPU found ({error}); on a machine without one try: --size tiny --cpu"
         ) from error
     count = wanted or 2 ** (len(handles).bit_length() - 1) if handles else 0
     if not handles or count > len(handles):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise NoGpuError(
             f"no GPU found (CUDA_VISIBLE_DEVICES={visible} leaves {len(handles)}, {wanted or 1} "
             "asked for); on a machine without one try: --size tiny --cpu"
         )
-    return handles[:count], [_text(nvml.nvmlDeviceGetName(h)) for h in handles[:count]]
-
-
-def _handle(nvml: Any, name: str) -> Any:
-    if name.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(name))
-    return nvml.nvmlDeviceGetHandleByUUID(name)
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name
+    return handles[:count], names[:count]
 
 
 def ratios(seal: dict[str, Any], verl: dict[str, Any]) -> dict[str, float | None]:

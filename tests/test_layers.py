@@ -54,6 +54,17 @@ ROOMS = (
         ("seal/access_token.py", "seal/addresses.py", "seal/client.py", "seal/episode.py"),
         (*METHOD, *DIALOGUE, "httpx", "httpx_aiohttp", "tenacity"),
     ),
+    # Checked before a run starts, so it knows nothing of the run itself (seal.launch.run).
+    Room(
+        ("seal/launch/check",),
+        (
+            *("seal.access_token", "seal.checkpoint_folder", "seal.client", "seal.launch.check"),
+            *("seal.launch.data_files", "seal.launch.folders", "seal.launch.gpus"),
+            *("seal.launch.processes", "seal.launch.resume", "seal.launch.service"),
+            "seal.launch.training",
+            *("httpx", "huggingface_hub", "omegaconf", "rich"),
+        ),
+    ),
     Room(
         ("seal/launch", "launcher.py"),
         (
@@ -103,7 +114,8 @@ def imports(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative import; name the module in full"
             # `from seal import launch` names seal.launch.
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from names if node.module in ("seal", "env_service") else [node.module or ""]
+            packages = ("seal", "seal.launch", "env_service")
+            yield from names if node.module in packages else [node.module or ""]
 
 
 def within(name: str, rooms: tuple[str, ...]) -> bool:
@@ -146,6 +158,7 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
         "seal/client.py": "import httpx\nfrom seal import train\n",
         "env_service/app.py": "def f():\n    import bfcl_eval.utils\n",
         "env_service/environments/bfcl/tasks.py": "import bfcl_eval\nfrom seal.client import x\n",
+        "seal/launch/check/host.py": "from seal.launch import folders, run\n",
         "launcher.py": "import seal.train.main\n",
     }
     for name, text in planted.items():
@@ -157,4 +170,5 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
         "launcher.py imports seal.train.main",
         "seal/client.py imports seal.train",
         "seal/coevolution/weights.py imports torch",
+        "seal/launch/check/host.py imports seal.launch.run",
     ]

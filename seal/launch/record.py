@@ -23,11 +23,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.labels import FAILURES
-from seal.launch import folders
+from seal.launch import folders, gpus
 from seal.launch.data_files import data_files
 from seal.launch.folders import record_folder
 from seal.launch.resume import CONFIG
 from seal.launch.service import service_versions
+from seal.launch.training import ray_address
 
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "tensordict", "TransferQueue", "numpy")
 SERVICE_PACKAGES = ("bfcl-eval", "bfcl_eval", "fastapi")
@@ -64,7 +65,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Place:
     """Where the launcher ran; in a Ray cluster the other nodes are not asked."""
 
     host: str
@@ -73,7 +74,7 @@ class Machine:
     cores: int | None
     memory_gib: float
     gpus: tuple[str, ...]
-    """Name, memory and driver of each, as nvidia-smi has them; empty without."""
+    """Name, memory and driver of each that NVML sees; empty without."""
 
 
 def record_launch(recipe: DictConfig, launch: Launch) -> Path:
@@ -111,8 +112,8 @@ def record_launch(recipe: DictConfig, launch: Launch) -> Path:
         "interface_texts": largest(
             InterfaceConfig(max_guidelines=len(FAILURES)), len
         ).content_hash(),
-        "machine": asdict(machine()),
-        "ray_address": os.environ.get("RAY_ADDRESS") or recipe.ray_kwargs.ray_init.get("address"),
+        "machine": asdict(place()),
+        "ray_address": ray_address(recipe),
     }
     (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     return folder
@@ -183,23 +184,19 @@ def git_state() -> tuple[dict[str, Any] | None, bytes | None]:
     return state, head + (changes or b"") or None
 
 
-def machine() -> Machine:
+def place() -> Place:
     """The machine the launcher runs on."""
-    return Machine(
+    found = gpus.read()
+    return Place(
         host=platform.node(),
         system=platform.platform(),
         cpu=_cpu(),
         cores=os.cpu_count(),
         memory_gib=round(psutil.virtual_memory().total / 1024**3, 1),
-        gpus=gpus(),
+        gpus=tuple(
+            f"{gpu.name}, {gpu.total_bytes // 1024**2} MiB, {found.driver}" for gpu in found.seen
+        ),
     )
-
-
-def gpus() -> tuple[str, ...]:
-    """Name, memory and driver of each GPU that nvidia-smi finds on this machine."""
-    asked = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
-    found = _output("nvidia-smi", *asked) or b""
-    return tuple(found.decode("utf-8", "replace").splitlines())
 
 
 def command_line(argv: Sequence[str]) -> list[str]:

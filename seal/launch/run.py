@@ -5,13 +5,11 @@ an error whose text says what failed, what to do and where the log is.
 """
 
 import shlex
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +18,18 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from seal.launch import folders
-from seal.launch.data_files import data_files
-from seal.launch.folders import (
-    RunError,
-    check_outputs_free,
-    locked_name,
-    run_name,
-    set_earlier_outputs_aside,
-)
+from seal.launch.check.before_start import require
+from seal.launch.folders import RunError, locked_name, run_name, set_earlier_outputs_aside
 from seal.launch.interrupts import ignore_interrupts
 from seal.launch.logview import start_logview
 from seal.launch.processes import Family
 from seal.launch.progress import RunProgress
-from seal.launch.record import Launch, command_line, gpus, record_launch
+from seal.launch.record import Launch, command_line, record_launch
 from seal.launch.report import Finished, print_report
 from seal.launch.resume import CONFIG, check_resume, is_validated, misses_last_validation
-from seal.launch.service import check_can_start, check_service, check_settings, start_service
+from seal.launch.service import start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
 from seal.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
-
-FREE_DISK_BYTES = 2 * 1024**3
 
 
 @dataclass(frozen=True)
@@ -102,23 +92,15 @@ class Launcher:
 
     def _run(self) -> None:
         started = time.monotonic()
-        address = ray_address(self.recipe)
-        if address is None:
-            check_gpus(self.recipe)
-        check_inputs(self.recipe)
+        for said in require(self.recipe, self.options.with_bfcl, self.options.resume):
+            self._say(f"warning: {said}")
         step = check_resume(self.recipe) if self.options.resume else None
-        if step is None:
-            check_outputs_free(self.recipe)
-        if self.options.with_bfcl:
-            check_can_start(self.recipe)
-        else:
-            check_service(self.recipe)
         policy_s = prepare_policy(self.recipe, self.family)
         folder = self._begin(step)
         service = self._start_service(folder)
         if self.options.with_logview:
             self._say(start_logview(self.family, folder / "logview.log"))
-        if address is not None:
+        if (address := ray_address(self.recipe)) is not None:
             self._say(f"joining the Ray cluster at {address}")
         first_step_s = self._train(folder, service)
         finished = Finished(
@@ -210,78 +192,15 @@ class Launcher:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def check_gpus(recipe: DictConfig) -> None:
-    """Refuse a recipe for GPUs on a machine without one.
-
-    Raises:
-        RunError: The run would start its own Ray on this machine, which has none.
-    """
-    # Some containers have a GPU and no nvidia-smi.
-    if (
-        recipe.trainer.device == "cuda"
-        and not gpus()
-        and not list(Path("/dev").glob("nvidia[0-9]"))
-    ):
-        raise RunError(
-            f"this recipe needs GPUs: it asks for {recipe.trainer.n_gpus_per_node} "
-            "(trainer.n_gpus_per_node), and nvidia-smi finds none on this machine. The quickstart "
-            "runs without: .venv/bin/python launcher.py --conf exp/quickstart.yaml --with-bfcl"
-        )
-
-
-def check_inputs(recipe: DictConfig) -> None:
-    """Refuse to start what cannot work.
-
-    Raises:
-        RunError: An address or the token is none, a data file or flash-attn is missing, or the
-            disk is nearly full.
-    """
-    check_settings(recipe)
-    # verl's default; without the package every worker would fail a minute later.
-    attention = recipe.actor_rollout_ref.model.override_config.get(
-        "attn_implementation", "flash_attention_2"
-    )
-    if attention == "flash_attention_2" and find_spec("flash_attn") is None:
-        raise RunError(
-            "flash-attn is not installed (docs/running.md); without it: -- "
-            "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
-            "actor_rollout_ref.model.use_remove_padding=false"
-        )
-    for key in ("train_files", "val_files"):
-        for path in data_files(recipe, key):
-            if not path.is_file():
-                raise RunError(
-                    f"data.{key}: {path} does not exist; make the data files with: "
-                    ".venv/bin/python scripts/prepare_bfcl.py"
-                )
-    free = shutil.disk_usage(folders.ROOT).free
-    if free < FREE_DISK_BYTES:
-        raise RunError(
-            f"{free / 1024**3:.1f} GiB free on the disk of {folders.ROOT.name}/, a run needs at "
-            f"least {FREE_DISK_BYTES / 1024**3:.0f} GiB for checkpoints and logs; free some space"
-        )
-
-
 def prepare_policy(recipe: DictConfig, family: Family) -> float:
     """Build the policy if the recipe says how and it is not there; returns the seconds it took.
 
     Raises:
-        RunError: The model's path leads nowhere, or building it failed.
+        RunError: Building it failed.
     """
-    path = str(recipe.actor_rollout_ref.model.path)
-    if (folders.ROOT / path).is_dir():
-        if not (folders.ROOT / path / "config.json").is_file():
-            raise RunError(f"actor_rollout_ref.model.path={path} is a folder without config.json")
+    path, said = str(recipe.actor_rollout_ref.model.path), recipe.launcher.build_policy
+    if not said or (folders.ROOT / path).is_dir():
         return 0.0
-    said = recipe.launcher.build_policy
-    if not said:
-        # A name such as Qwen/Qwen2.5-7B-Instruct is for the model hub to resolve.
-        if path.count("/") == 1 and not path.startswith((".", "experiments/", "models/")):
-            return 0.0
-        raise RunError(
-            f"actor_rollout_ref.model.path={path} does not exist; docs/backbones.md says where "
-            "each backbone's model comes from"
-        )
     started = time.monotonic()
     for command in [said] if isinstance(said, str) else said:
         # No log: it shows its own progress.

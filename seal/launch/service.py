@@ -28,21 +28,6 @@ START_S = 120.0
 """Seconds a service has to become healthy; one on a network file system needs many."""
 
 
-def check_settings(recipe: DictConfig) -> None:
-    """Refuse addresses, a token and a number of dialogues that cannot be used.
-
-    Raises:
-        RunError: One cannot.
-    """
-    urls(recipe)
-    _token(recipe)
-    most = recipe.env_service.max_dialogues
-    if most is not None and (type(most) is not int or most < 1):
-        raise RunError(
-            f"env_service.max_dialogues={most}: expected a whole number from 1 on, or null for all"
-        )
-
-
 def check_service(recipe: DictConfig, attempts: int = 3) -> None:
     """Raise EnvironmentFault unless every service is healthy and speaks our protocol."""
 
@@ -50,7 +35,7 @@ def check_service(recipe: DictConfig, attempts: int = 3) -> None:
         async with EnvironmentClient(
             urls(recipe),
             recipe.env_service.env_type,
-            token=_token(recipe),
+            token=token(recipe),
             attempts=attempts,
             timeout_s=10.0,
         ) as client:
@@ -98,9 +83,9 @@ def start_service(recipe: DictConfig, family: Family, log: Path) -> "subprocess.
     command, folder = _command(recipe)
     # What launch_script/bfcl.sh reads: whatever starts has to listen where the run looks for it.
     environment = {"BFCL_HOST": host, "BFCL_PORT": str(port)}
-    token = _token(recipe)
-    if token is not None:
-        environment[TOKEN_VARIABLE] = token
+    secret = token(recipe)
+    if secret is not None:
+        environment[TOKEN_VARIABLE] = secret
     service = family.start(command, log, environment, folder)
     deadline = time.monotonic() + START_S
     while not _answers(f"{url}/healthz"):
@@ -132,6 +117,19 @@ def urls(recipe: DictConfig) -> tuple[str, ...]:
     for url in found:
         _host_and_port(url)
     return found
+
+
+def token(recipe: DictConfig) -> str | None:
+    """The services' token, whatever folder the launcher was called from; None where none is given.
+
+    Raises:
+        RunError: What should be a token is none.
+    """
+    name = recipe.env_service.token_file
+    try:
+        return read_token(None if name is None else folders.ROOT / str(name))
+    except TokenError as error:
+        raise RunError(str(error)) from error
 
 
 def service_versions(names: tuple[str, ...]) -> dict[str, str]:
@@ -188,12 +186,3 @@ def _host_and_port(url: str) -> tuple[str, int]:
     except ValueError:
         pass  # not a port; the sentence below says what is expected
     raise RunError(f"env_service.env_url={url!r} is no address like http://127.0.0.1:8082")
-
-
-def _token(recipe: DictConfig) -> str | None:
-    """The token, whatever folder the launcher was called from."""
-    name = recipe.env_service.token_file
-    try:
-        return read_token(None if name is None else folders.ROOT / str(name))
-    except TokenError as error:
-        raise RunError(str(error)) from error

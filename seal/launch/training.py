@@ -17,7 +17,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seal.access_token import TOKEN_VARIABLE
 from seal.checkpoint_folder import abandon_after
 from seal.launch import folders
 from seal.launch.folders import RunError
@@ -38,20 +37,9 @@ class Watch:
 
 
 def ray_address(recipe: DictConfig) -> str | None:
-    """The running Ray cluster that the training joins; None where it starts its own Ray.
-
-    Raises:
-        RunError: It joins one, and the services' token is where other nodes cannot read it.
-    """
+    """The running Ray cluster that the training joins; None where it starts its own Ray."""
     address = os.environ.get("RAY_ADDRESS") or recipe.ray_kwargs.ray_init.get("address")
-    if address in (None, "", "local"):
-        return None
-    if recipe.env_service.token_file is None and os.environ.get(TOKEN_VARIABLE):
-        raise RunError(
-            f"{TOKEN_VARIABLE} does not reach the nodes of the Ray cluster {address}; name a file "
-            "that all of them can read: -- env_service.token_file=FILE"
-        )
-    return str(address)
+    return None if address in (None, "", "local") else str(address)
 
 
 def prepare_resume(recipe: DictConfig, step: int) -> list[Path]:

@@ -1,13 +1,15 @@
 """Whether every prompt of a run fits its token budget; asked before the first worker starts.
 
-In: the resolved recipe and the running service. Out: nothing, or `PromptBudgetError`. A task whose
-prompt does not fit cannot be rolled out, and mostly recipes with a learning interface would lose
-such tasks: a comparison of recipes would then be one of different tasks. Training prompts are
+In: the resolved recipe and the running service. Out: a sentence, or `PromptBudgetError`. A task
+whose prompt does not fit cannot be rolled out, and mostly recipes with a learning interface would
+lose such tasks: a comparison of recipes would then be one of different tasks. Training prompts are
 counted under the largest interface that the recipe can show, evaluation prompts as they are.
+`launcher.py --check` runs it as a program: `python -m seal.train.prompt_budget CONFIG.yaml`.
 """
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,12 +17,12 @@ import jinja2
 import pyarrow
 import pyarrow.json
 import pyarrow.parquet
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from verl.utils.fs import copy_to_local
 
 from seal.access_token import read_token
 from seal.addresses import url_list
-from seal.client import EnvironmentClient
+from seal.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import Interface
 from seal.train.backbone import Backbone, BackboneError, load_backbone
@@ -53,11 +55,15 @@ def largest_interface(backbone: Backbone, config: DictConfig) -> Interface:
     return largest(InterfaceConfig(**config.seal.interface), length)
 
 
-def check_prompts(config: DictConfig) -> None:
+def check_prompts(config: DictConfig) -> str:
     """Count the prompts of all tasks of the run's data files.
 
+    Returns:
+        The longest of each kind, as a sentence.
+
     Raises:
-        PromptBudgetError: A prompt does not fit; the message says how many do not and what to set.
+        PromptBudgetError: A prompt does not fit; the message says of each kind how many do not, and
+            what to set.
         BackboneError: The tokenizer cannot be loaded, or its chat template cannot carry a rollout.
         EnvironmentFault: The service fails, or does not know a task.
     """
@@ -73,31 +79,32 @@ def check_prompts(config: DictConfig) -> None:
     tasks = {mode: tasks_of_mode(config, mode) for mode in ("train", "eval")}
     opened = asyncio.run(_opened(config, sorted({*tasks["train"], *tasks["eval"]})))
     shown = largest_interface(backbone, config)
-    refuse_overlong(
-        config, backbone, [in_training(opened[one], shown) for one in tasks["train"]], "training"
-    )
-    refuse_overlong(config, backbone, [opened[one] for one in tasks["eval"]], "evaluation")
+    kinds = {
+        "training": [in_training(opened[one], shown) for one in tasks["train"]],
+        "evaluation": [opened[one] for one in tasks["eval"]],
+    }
+    # A file may have rows of one kind alone.
+    counted = [judged(config, backbone, some, kind) for kind, some in kinds.items() if some]
+    refused = [said for fits, said in counted if not fits]
+    if refused:
+        raise PromptBudgetError("; ".join(refused))
+    return "; ".join(said for _, said in counted)
 
 
-def refuse_overlong(
+def judged(
     config: DictConfig, backbone: Backbone, prompts: Sequence[Prompt], kind: str
-) -> None:
-    """Refuse the run if a prompt of one kind does not fit.
-
-    Raises:
-        PromptBudgetError: One has not fewer tokens than `prompt_limit`.
-    """
-    if not prompts:
-        return
+) -> tuple[bool, str]:
+    """Whether all prompts of one kind, at least one, fit, and what is to be said of them."""
     counts = count_tokens(backbone, prompts, CACHE)
     longest = max(counts)
     limit = prompt_limit(config)
-    logger.info("%s prompts: the longest of %d has %d tokens", kind, len(counts), longest)
     overlong = sum(count >= limit for count in counts)
     if not overlong:
-        return
+        said = f"the longest of {len(counts)} {kind} prompts has {longest} tokens, fewer than "
+        logger.info("%s%d", said, limit)
+        return True, f"{said}{limit}"
     under = " under the largest learning interface of the recipe" if kind == "training" else ""
-    raise PromptBudgetError(
+    return False, (
         f"{overlong} of {len(counts)} {kind} prompts do not fit{under}: "
         f"{prompts[counts.index(longest)].task_id} has {longest} tokens, the limit is {limit}. To "
         f"mend it {remedy(longest)}; or take the tasks out of the data file"
@@ -148,3 +155,12 @@ async def _opened(config: DictConfig, ids: Sequence[str]) -> dict[str, Prompt]:
     ) as client:
         prompts = await fetch_prompts(client, in_batches(ids), settings.tool_format)
     return {prompt.task_id: prompt for prompt in prompts}
+
+
+if __name__ == "__main__":
+    settings = OmegaConf.load(sys.argv[1])
+    assert isinstance(settings, DictConfig)
+    try:
+        sys.stdout.write(f"{check_prompts(settings)}\n")
+    except (PromptBudgetError, BackboneError, EnvironmentFault) as error:
+        sys.exit(str(error))

@@ -4,6 +4,8 @@ import asyncio
 import functools
 import json
 import re
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -204,7 +206,31 @@ def test_an_overlong_prompt_is_refused_before_the_first_step(
     check_prompts(run_of(url, tmp_path, rows[1:], *published))
     with pytest.raises(PromptBudgetError, match="1 of 1 evaluation prompts do not fit: multi"):
         check_prompts(run_of(url, tmp_path, rows[2:], "data.max_prompt_length=7000"))
-    check_prompts(run_of(url, tmp_path, rows))
+    assert check_prompts(run_of(url, tmp_path, rows)).startswith(
+        "the longest of 2 training prompts has "
+    )
+
+
+@pytest.mark.slow
+def test_the_check_as_a_program_says_what_does_not_fit(url: str, tmp_path: Path) -> None:
+    rows = [(LONGEST, "train"), (LONGEST, "eval")]
+    recipe = run_of(url, tmp_path, rows, "data.max_prompt_length=7000")
+    OmegaConf.save(recipe, tmp_path / "config.yaml")
+    command = [sys.executable, "-W", "ignore", "-m", "seal.train.prompt_budget"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "config.yaml")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    # Both kinds are named, and the number to set.
+    assert "1 of 1 training prompts do not fit" in last
+    assert "1 of 1 evaluation prompts do not fit" in last
+    assert "set data.max_prompt_length above " in last
 
 
 def test_prompts_are_counted_once(

@@ -38,7 +38,19 @@ def copy_project(folder: Path, trainer: str) -> Path:
     (folder / "seal/train/main.py").write_text(trainer)
     (folder / "data").mkdir()
     for name in ("train", "eval"):
-        (folder / f"data/quickstart_{name}.parquet").touch()
-    (folder / "experiments/tiny_policy").mkdir(parents=True)
-    (folder / "experiments/tiny_policy/config.json").touch()
+        shutil.copy(ROOT / f"data/quickstart_{name}.parquet", folder / "data")
+    make_model(folder / "experiments/tiny_policy")
+    return folder
+
+
+def make_model(folder: Path, parameters: int = 1000, **config: object) -> Path:
+    """A model's folder with the files that a run needs, by name; its weights are a file's size."""
+    folder.mkdir(parents=True)
+    settings = {"model_type": "qwen3", "dtype": "bfloat16", **config}
+    (folder / "config.json").write_text(json.dumps(settings))
+    with (folder / "model.safetensors").open("wb") as weights:
+        weights.truncate(2 * parameters)
+    (folder / "tokenizer.json").touch()
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    (folder / "generation_config.json").write_text("{}")
     return folder

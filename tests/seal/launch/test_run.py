@@ -8,91 +8,11 @@ import psutil
 import pytest
 from omegaconf import DictConfig
 from project_folder import ROOT
-from rich.console import Console
 
 from seal.launch import run
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
 from seal.launch.recipe import EXP, load_recipe
-
-
-def test_missing_data_files_are_named_with_what_makes_them(recipe: DictConfig) -> None:
-    with pytest.raises(RunError, match=r"data/quickstart_train\.parquet.*prepare_bfcl\.py"):
-        run.check_inputs(recipe)
-
-
-def test_each_data_file_of_a_list_is_looked_for(recipe: DictConfig, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("a", "b"):
-        (tmp_path / f"data/{name}.parquet").touch()
-    recipe.data.train_files = ["data/a.parquet", "data/b.parquet"]
-    recipe.data.val_files = "data/a.parquet"
-    run.check_inputs(recipe)
-    recipe.data.val_files = ["data/a.parquet", "data/c.parquet"]
-    with pytest.raises(RunError, match=r"data\.val_files: .*data/c\.parquet does not exist"):
-        run.check_inputs(recipe)
-
-
-def test_a_nearly_full_disk_is_refused(
-    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("train", "eval"):
-        (tmp_path / f"data/quickstart_{name}.parquet").touch()
-    run.check_inputs(recipe)
-    monkeypatch.setattr(run, "FREE_DISK_BYTES", 2**62)
-    with pytest.raises(RunError, match="GiB free"):
-        run.check_inputs(recipe)
-
-
-def test_an_attention_that_is_not_installed_is_refused(
-    recipe: DictConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe.actor_rollout_ref.model.override_config = {}
-    monkeypatch.setattr(run, "find_spec", lambda name: None)
-    with pytest.raises(RunError, match="flash-attn is not installed"):
-        run.check_inputs(recipe)
-    monkeypatch.setattr(run, "find_spec", lambda name: object())
-    with pytest.raises(RunError, match="prepare_bfcl"):
-        run.check_inputs(recipe)
-
-
-def test_a_recipe_for_gpus_is_refused_where_there_is_none(
-    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for tool, printed in (("none", "exit 9"), ("two", "printf 'H100, 80 GiB, 1\\n%.0s' a b")):
-        (tmp_path / tool).mkdir()
-        script = tmp_path / tool / "nvidia-smi"
-        script.write_text(f"#!/bin/bash\n{printed}\n")
-        script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'none'}:/usr/bin:/bin")
-    run.check_gpus(recipe)
-    recipe.trainer.device, recipe.trainer.n_gpus_per_node = "cuda", 4
-    with pytest.raises(RunError, match=r"asks for 4 .* finds none .*exp/quickstart\.yaml"):
-        run.check_gpus(recipe)
-    # It is said before anything else that such a machine lacks.
-    recipe.actor_rollout_ref.model.override_config = {}
-    options = run.Options(Path("exp/SEAL.yaml"), (), ())
-    with pytest.raises(RunError, match="needs GPUs"):
-        run.Launcher(Console(), recipe, options, Family())._run()
-    # The machines of a cluster that is joined are other ones.
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    monkeypatch.setattr(run, "find_spec", lambda name: None)
-    with pytest.raises(RunError, match="flash-attn"):
-        run.Launcher(Console(), recipe, options, Family())._run()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'two'}:/usr/bin:/bin")
-    run.check_gpus(recipe)
-
-
-def test_a_model_path_that_leads_nowhere(recipe: DictConfig) -> None:
-    recipe.launcher.build_policy = None
-    with pytest.raises(RunError, match="experiments/tiny_policy does not exist"):
-        run.prepare_policy(recipe, Family())
-    recipe.actor_rollout_ref.model.path = "models/smollm2-135m"
-    with pytest.raises(RunError, match="models/smollm2-135m does not exist"):
-        run.prepare_policy(recipe, Family())
-    recipe.actor_rollout_ref.model.path = "Qwen/Qwen2.5-7B-Instruct"
-    assert run.prepare_policy(recipe, Family()) == 0.0
 
 
 def test_a_policy_is_built_once(recipe: DictConfig, tmp_path: Path) -> None:
@@ -105,9 +25,6 @@ def test_a_policy_is_built_once(recipe: DictConfig, tmp_path: Path) -> None:
     recipe.launcher.build_policy = "make.py experiments/tiny_policy"
     assert run.prepare_policy(recipe, Family()) > 0.0
     assert run.prepare_policy(recipe, Family()) == 0.0
-    (tmp_path / "experiments/tiny_policy/config.json").unlink()
-    with pytest.raises(RunError, match=r"a folder without config\.json"):
-        run.prepare_policy(recipe, Family())
 
 
 def test_a_policy_that_is_not_built_is_an_error(recipe: DictConfig, tmp_path: Path) -> None:
@@ -166,8 +83,7 @@ def test_several_commands_build_a_policy_in_turn(
 @pytest.mark.parametrize("nothing", [None, "", []])
 def test_no_command_builds_no_policy(nothing: object, recipe: DictConfig) -> None:
     recipe.launcher.build_policy = nothing
-    with pytest.raises(RunError, match="experiments/tiny_policy does not exist"):
-        run.prepare_policy(recipe, Family())
+    assert run.prepare_policy(recipe, Family()) == 0.0
 
 
 def test_smollm2s_commands_are_there_and_make_what_the_next_one_takes() -> None:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -41,16 +40,16 @@ def port(recipe: DictConfig) -> int:
 def test_an_address_that_is_none_is_refused(recipe: DictConfig, url: str) -> None:
     recipe.env_service.env_url = url
     with pytest.raises(RunError, match="is no address like"):
-        service.check_settings(recipe)
+        service.urls(recipe)
 
 
 def test_every_address_of_a_list_is_checked(recipe: DictConfig) -> None:
     recipe.env_service.env_url = ["http://a:1", "b:2"]
     with pytest.raises(RunError, match="'b:2' is no address like"):
-        service.check_settings(recipe)
+        service.urls(recipe)
     recipe.env_service.env_url = []
     with pytest.raises(RunError, match="has no address like"):
-        service.check_settings(recipe)
+        service.urls(recipe)
 
 
 def test_a_list_of_addresses_is_checked_for_health_with_the_token(
@@ -76,7 +75,7 @@ def test_a_list_of_addresses_is_checked_for_health_with_the_token(
 def test_a_token_file_that_is_not_there_is_refused(recipe: DictConfig) -> None:
     recipe.env_service.token_file = "no/token"
     with pytest.raises(RunError, match=r"cannot read env_service\.token_file=.*no/token"):
-        service.check_settings(recipe)
+        service.token(recipe)
 
 
 def test_one_service_is_not_started_for_several_addresses(recipe: DictConfig) -> None:
@@ -214,12 +213,3 @@ def test_the_versions_of_the_service_are_read_without_running_it(
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bfcl-eval\nVersion: 1.2\n")
     assert service.service_versions(("bfcl-eval",)) == {"bfcl-eval": "1.2"}
-
-
-@pytest.mark.parametrize("number", [0, -1, 1.5, "many", True])
-def test_a_number_of_dialogues_that_cannot_be_is_refused(recipe: DictConfig, number: Any) -> None:
-    recipe.env_service.max_dialogues = number
-    with pytest.raises(RunError, match=r"env_service\.max_dialogues=.*: expected a whole number"):
-        service.check_settings(recipe)
-    recipe.env_service.max_dialogues = 1
-    service.check_settings(recipe)

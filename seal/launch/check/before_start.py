@@ -1,0 +1,100 @@
+"""The checks in front of every run: all are made, so that one look names every reason.
+
+In: the recipe and the options of the command line. Out: findings, or a `RunError` with every error
+in it. Called by `seal.launch.run`, and by `whole` for `launcher.py --check`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from omegaconf import DictConfig
+
+from seal.launch.check import batches, gpus, host, inputs, software
+from seal.launch.check.finding import Finding, Level, sentences, tried
+from seal.launch.check.machine import Machine
+from seal.launch.check.model import Model
+from seal.launch.folders import RunError, check_outputs_free
+from seal.launch.resume import check_resume
+from seal.launch.service import check_can_start, check_service
+
+Check = Callable[[DictConfig, Machine, Model], Iterator[Finding]]
+
+CHECKS: Sequence[Check] = (
+    gpus.number,
+    gpus.driver,
+    gpus.capability,
+    gpus.free_memory,
+    software.flash_attention,
+    software.linear_attention,
+    software.compiler,
+    host.processors,
+    host.memory,
+    host.shared_memory,
+    host.open_files,
+    host.disk,
+    batches.batches,
+    inputs.model_folder,
+    inputs.data,
+    inputs.addresses,
+    inputs.access_token,
+    inputs.dialogues,
+)
+"""In the order of the table: machine, budget, run."""
+
+
+def facts(recipe: DictConfig) -> tuple[Machine, Model]:
+    """Read what the checks go by; seconds, as modules are imported on trial.
+
+    Raises:
+        RunError: Ray cannot be imported.
+    """
+    model = Model.read(recipe)
+    return Machine.read(recipe, software.needed_modules(recipe, model)), model
+
+
+def judged(recipe: DictConfig, machine: Machine, model: Model) -> list[Finding]:
+    """What the facts say of the recipe; nothing is read but the recipe's own small files."""
+    return [finding for check in CHECKS for finding in check(recipe, machine, model)]
+
+
+def outside(recipe: DictConfig, with_bfcl: bool, resume: bool) -> Iterator[Finding]:
+    """Findings on the run's own folders and on the service, which is asked.
+
+    Args:
+        recipe: Resolved recipe.
+        with_bfcl: The launcher starts the service.
+        resume: The run goes on from a checkpoint.
+    """
+    if resume:
+        yield tried("resume", lambda: check_resume(recipe), "the run can go on")
+    else:
+        yield tried("outputs", lambda: check_outputs_free(recipe), "the run's folders are free")
+    yield service(recipe, with_bfcl)
+
+
+def service(recipe: DictConfig, with_bfcl: bool) -> Finding:
+    """Whether the service can be started, or answers."""
+    if with_bfcl:
+        return tried("service", lambda: check_can_start(recipe), "can be started")
+    found = tried("service", lambda: check_service(recipe), "healthy")
+    if found.level is Level.ERROR:
+        said = f"{found.said} (--with-bfcl starts one for the run)"
+        return Finding(found.subject, found.level, said)
+    return found
+
+
+def require(recipe: DictConfig, with_bfcl: bool, resume: bool) -> list[str]:
+    """Make all fast checks in front of a run.
+
+    Returns:
+        What may cost time or end the run later, a sentence each.
+
+    Raises:
+        RunError: Something keeps the run from working; every reason is named.
+    """
+    found = judged(recipe, *facts(recipe))
+    found += outside(recipe, with_bfcl, resume)
+    errors = sentences(found, Level.ERROR)
+    if errors:
+        gap = " " if len(errors) == 1 else "\n  "
+        raise RunError("this run cannot start:" + "".join(gap + one for one in errors))
+    return sentences(found, Level.WARNING)

@@ -1,0 +1,122 @@
+"""Checks of a machine's GPUs against what the recipe asks of them.
+
+A recipe for the processor, and a run that joins a Ray cluster, whose machines are other ones, ask
+nothing of this machine's GPUs.
+"""
+
+from collections.abc import Iterator
+
+from omegaconf import DictConfig
+
+from seal.launch.check.finding import Finding, error, ok, warning
+from seal.launch.check.machine import Machine
+from seal.launch.check.model import Model
+
+QUICKSTART = ".venv/bin/python launcher.py --conf exp/quickstart.yaml --with-bfcl"
+DRIVERS = {12: "525.60", 13: "580.65"}
+"""The oldest Linux driver for each CUDA, by NVIDIA's release notes."""
+CAPABILITY = (8, 0)
+"""The oldest GPUs (A100) that flash-attn 2 runs on and that multiply bfloat16."""
+_CROWDED = 0.05
+_GIB = 1024**3
+
+
+def on_gpus(recipe: DictConfig, machine: Machine) -> bool:
+    """Whether the run needs GPUs of this machine."""
+    return recipe.trainer.device == "cuda" and machine.cluster is None
+
+
+def number(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
+    """As many GPUs as the recipe asks for, on as many nodes."""
+    if not on_gpus(recipe, machine):
+        return
+    asked, nodes = int(recipe.trainer.n_gpus_per_node), int(recipe.trainer.nnodes)
+    seen, unknown = machine.gpus.seen, machine.gpus.unknown
+    if nodes > 1:
+        yield error(
+            "nodes",
+            f"trainer.nnodes={nodes}, and a Ray that the launcher starts has this machine alone; "
+            "start Ray on every node and set RAY_ADDRESS (docs/running.md)",
+        )
+    if len(seen) >= asked:
+        yield ok("GPUs", f"{asked} of {len(seen)} x {seen[0].name}")
+    elif unknown and machine.gpu_files >= asked:
+        yield warning("GPUs", f"/dev has {machine.gpu_files}, but none can be asked: {unknown}")
+    elif seen:
+        yield error(
+            "GPUs",
+            f"the recipe asks for {asked} (trainer.n_gpus_per_node), CUDA sees {len(seen)} here "
+            f"(CUDA_VISIBLE_DEVICES counts); set trainer.n_gpus_per_node={len(seen)}",
+        )
+    else:
+        yield error(
+            "GPUs",
+            f"this recipe needs GPUs: it asks for {asked} (trainer.n_gpus_per_node), and there is "
+            f"none on this machine{f' ({unknown})' if unknown else ''}. The quickstart runs "
+            f"without: {QUICKSTART}",
+        )
+
+
+def driver(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
+    """A torch that is built with CUDA, and a driver that runs this CUDA."""
+    if recipe.trainer.device != "cuda":
+        return
+    if machine.torch_cuda is None:
+        yield error(
+            "torch",
+            f"the installed torch ({machine.torch or 'none'}) is built without CUDA; install the "
+            "CUDA packages: bash install.sh --cuda",
+        )
+        return
+    major = int(machine.torch_cuda.split(".")[0])
+    if not on_gpus(recipe, machine) or not machine.gpus.driver:
+        yield ok("torch", f"{machine.torch}, CUDA {machine.torch_cuda}")
+    elif machine.gpus.cuda[0] < major:
+        least = f" {DRIVERS[major]} or newer" if major in DRIVERS else ""
+        yield error(
+            "driver",
+            f"the driver {machine.gpus.driver} runs CUDA up to "
+            f"{'.'.join(map(str, machine.gpus.cuda))}, and torch {machine.torch} is built for CUDA "
+            f"{machine.torch_cuda}; install a newer driver{least}",
+        )
+    else:
+        yield ok(
+            "driver",
+            f"{machine.gpus.driver} runs CUDA {machine.torch_cuda} of torch {machine.torch}",
+        )
+
+
+def capability(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
+    """GPUs that multiply bfloat16."""
+    if not on_gpus(recipe, machine) or not machine.gpus.seen:
+        return
+    oldest = min(machine.gpus.seen, key=lambda gpu: gpu.capability)
+    shown = ".".join(map(str, oldest.capability))
+    if oldest.capability < CAPABILITY:
+        yield error(
+            "capability",
+            f"{oldest.name} has compute capability {shown}; flash-attn and bfloat16 need 8.0 or "
+            "newer (A100, H100); hide it with CUDA_VISIBLE_DEVICES, or take another machine",
+        )
+    else:
+        yield ok("capability", shown)
+
+
+def free_memory(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
+    """What other processes have left of each GPU."""
+    if not on_gpus(recipe, machine) or not machine.gpus.seen:
+        return
+    share = float(recipe.actor_rollout_ref.rollout.gpu_memory_utilization)
+    fullest = min(machine.gpus.seen, key=lambda gpu: gpu.free_bytes / gpu.total_bytes)
+    free, total = fullest.free_bytes, fullest.total_bytes
+    shown = f"{free / _GIB:.0f} of {total / _GIB:.0f} GiB free on the fullest GPU"
+    if free < share * total:
+        yield error(
+            "GPU memory",
+            f"{shown}, and vLLM takes {share:.0%} of each (actor_rollout_ref.rollout."
+            "gpu_memory_utilization); end the processes that nvidia-smi shows",
+        )
+    elif free < (1 - _CROWDED) * total:
+        yield warning("GPU memory", f"{shown}: another process uses it (nvidia-smi)")
+    else:
+        yield ok("GPU memory", shown)

@@ -1,0 +1,119 @@
+"""Checks of what a run reads and whom it asks: model, data, addresses, token."""
+
+import ipaddress
+import os
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from omegaconf import DictConfig
+
+from seal.access_token import TOKEN_VARIABLE
+from seal.launch.check.finding import Finding, Level, error, ok, tried, warning
+from seal.launch.check.machine import Machine
+from seal.launch.check.model import Model
+from seal.launch.data_files import data_files, total_steps
+from seal.launch.service import token, urls
+
+
+def model_folder(_recipe: DictConfig, _machine: Machine, model: Model) -> Iterator[Finding]:
+    """The model is there with all that a run needs of it, or something makes it."""
+    key = f"actor_rollout_ref.model.path={model.path}"
+    if model.folder is None and model.made_by:
+        yield ok(
+            "model", f"{model.path} is not there; the run makes it: {'; '.join(model.made_by)}"
+        )
+    elif model.folder is None and model.on_hub:
+        yield warning(
+            "model",
+            f"{model.path} is not on this machine, so neither its prompts nor what it takes of "
+            "memory and disk can be told; the run would fetch it from the hub. Before that: "
+            f".venv/bin/hf download {model.path}",
+        )
+    elif model.folder is None:
+        yield error(
+            "model",
+            f"{key} does not exist; docs/backbones.md says where each backbone's model comes from",
+        )
+    elif model.lacks:
+        said = "; ".join(model.lacks)
+        again = "delete the folder, and the run makes it" if model.made_by else "fetch it again"
+        yield error("model", f"{key} is not whole: {said} ({again})")
+    elif model.lacks_generation_config:
+        yield warning(
+            "model",
+            f"{key} has no generation_config.json: which tokens end a message is then said by "
+            "env_service.stop_tokens and the tokenizer alone",
+        )
+    else:
+        size = "" if model.parameters is None else f", {model.parameters / 1e6:,.0f} million"
+        yield ok("model", f"{model.path}: {model.config.get('model_type')}{size}")
+
+
+def data(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
+    """The data files are there."""
+    found = [
+        error(
+            "data",
+            f"data.{key}: {path} does not exist; make the data files with: "
+            ".venv/bin/python scripts/prepare_bfcl.py",
+        )
+        for key in ("train_files", "val_files")
+        for path in data_files(recipe, key)
+        if not path.is_file()
+    ]
+    yield from found or [tried("data", lambda: total_steps(recipe), "all files are there")]
+
+
+def addresses(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
+    """The service's addresses are addresses, and every node can reach them."""
+    found = tried("addresses", lambda: urls(recipe), "")
+    if found.level is Level.ERROR:
+        yield found
+        return
+    own = [url for url in urls(recipe) if _is_loopback(url)]
+    nodes = int(recipe.trainer.nnodes)
+    if own and nodes > 1:
+        yield error(
+            "addresses",
+            f"env_service.env_url={own[0]} is each node's own, and rollouts run on all of {nodes} "
+            "(trainer.nnodes), so on the others nothing would answer; start the service with "
+            "BFCL_HOST=0.0.0.0 and a token, and name the address that all reach (docs/running.md)",
+        )
+    else:
+        yield ok("addresses", ", ".join(urls(recipe)))
+
+
+def access_token(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
+    """The services' token is one, and reaches every worker."""
+    name = recipe.env_service.token_file
+    if machine.cluster is not None and name is None and os.environ.get(TOKEN_VARIABLE):
+        yield error(
+            "token",
+            f"{TOKEN_VARIABLE} does not reach the nodes of the Ray cluster {machine.cluster}; name "
+            "a file that all of them can read: env_service.token_file=FILE",
+        )
+    else:
+        given = name is not None or os.environ.get(TOKEN_VARIABLE)
+        yield tried("token", lambda: token(recipe), "given" if given else "none is given")
+
+
+def dialogues(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
+    """The number of dialogues at once is one."""
+    most = recipe.env_service.max_dialogues
+    if most is None:
+        yield ok("dialogues", "all rollouts of a batch at once")
+    elif type(most) is int and most > 0:
+        yield ok("dialogues", f"{most} at once")
+    else:
+        yield error(
+            "dialogues",
+            f"env_service.max_dialogues={most}: expected a whole number from 1 on, or null for all",
+        )
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

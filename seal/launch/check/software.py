@@ -1,0 +1,89 @@
+"""Checks of packages that a recipe needs beyond the locked ones, and of what compiles kernels."""
+
+from collections.abc import Iterator
+
+from omegaconf import DictConfig
+
+from seal.launch.check.finding import Finding, error, ok, warning
+from seal.launch.check.machine import Machine
+from seal.launch.check.model import Model
+
+FLASH_ATTENTION = "flash_attn"
+LINEAR_ATTENTION = "fla.ops.gated_delta_rule"
+WITHOUT_FLASH = (
+    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+    "actor_rollout_ref.model.use_remove_padding=false"
+)
+
+
+def needed_modules(recipe: DictConfig, model: Model) -> tuple[str, ...]:
+    """Modules that have to import: they are compiled against torch, so finding them is not enough.
+
+    Args:
+        recipe: Resolved recipe.
+        model: Its model.
+    """
+    # verl's default where the recipe says nothing.
+    attention = recipe.actor_rollout_ref.model.override_config.get(
+        "attn_implementation", "flash_attention_2"
+    )
+    flash = (FLASH_ATTENTION,) if attention == "flash_attention_2" else ()
+    linear = (LINEAR_ATTENTION,) if _on_cuda(recipe) and model.linear_attention else ()
+    return flash + linear
+
+
+def flash_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
+    """flash-attn where the recipe asks for it."""
+    if FLASH_ATTENTION not in needed_modules(recipe, model):
+        return
+    failure = machine.import_failures[FLASH_ATTENTION]
+    if failure:
+        yield error(
+            "flash-attn",
+            f"does not import ({failure}); install it as docs/running.md says; "
+            f"or override: {WITHOUT_FLASH}",
+        )
+    else:
+        yield ok("flash-attn", "imports")
+
+
+def linear_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
+    """flash-linear-attention where layers of the model are linear attention."""
+    if LINEAR_ATTENTION not in needed_modules(recipe, model):
+        return
+    failure = machine.import_failures[LINEAR_ATTENTION]
+    subject, install = "linear attention", ".venv/bin/pip install flash-linear-attention==0.5.2"
+    if not failure:
+        yield ok(subject, "flash-linear-attention imports")
+    elif recipe.actor_rollout_ref.model.use_remove_padding:
+        yield error(
+            subject,
+            f"{model.path} has layers of linear attention, and flash-linear-attention does not "
+            f"import ({failure}); without it one packed dialogue changes the next one's log "
+            f"probabilities. {install}, or override: "
+            "actor_rollout_ref.model.use_remove_padding=false",
+        )
+    else:
+        yield warning(
+            subject, f"flash-linear-attention does not import ({failure}), which is slow: {install}"
+        )
+
+
+def compiler(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
+    """What Triton compiles its launchers with, at the first use of a kernel."""
+    if not _on_cuda(recipe) or machine.cluster is not None:
+        return
+    lacks = [] if machine.compiler else ["a C compiler (gcc)"]
+    lacks += [] if machine.python_headers else ["Python's headers (Python.h)"]
+    if lacks:
+        yield error(
+            "compiler",
+            f"Triton compiles kernels at run time and needs {' and '.join(lacks)}; on Debian: "
+            "apt-get install gcc python3.11-dev",
+        )
+    else:
+        yield ok("compiler", f"{machine.compiler}, Python.h")
+
+
+def _on_cuda(recipe: DictConfig) -> bool:
+    return bool(recipe.trainer.device == "cuda")

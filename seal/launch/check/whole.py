@@ -1,0 +1,120 @@
+"""All that `launcher.py --check` looks at: the fast checks, and those that take a minute.
+
+In: the recipe and the options of the command line. Out: findings. The slow ones, each a process of
+its own: the prompts of all tasks are counted with the model's tokenizer, the GPUs add numbers up,
+and the hub is asked for a model that is not here.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+from omegaconf import DictConfig, OmegaConf
+
+from seal.client import EnvironmentFault
+from seal.launch import folders
+from seal.launch.check import before_start, gpus
+from seal.launch.check.finding import Finding, Level, error, ok
+from seal.launch.check.machine import Machine
+from seal.launch.check.model import Model
+from seal.launch.check.programs import Program, ask
+from seal.launch.folders import RunError
+from seal.launch.processes import Family
+from seal.launch.service import start_service
+
+PROMPTS_S = 900.0
+"""Seconds for the prompts of all tasks; 800 take a minute or two."""
+ALL_REDUCE_S = 120.0
+"""Seconds for an all-reduce over all GPUs; it hangs where they cannot reach each other."""
+HUB_S = 5.0
+
+
+def check(recipe: DictConfig, with_bfcl: bool, resume: bool, family: Family) -> list[Finding]:
+    """Make every check.
+
+    Args:
+        recipe: Resolved recipe.
+        with_bfcl: The launcher would start the service; it is started for the prompts.
+        resume: The run would go on from a checkpoint.
+        family: Where the service is started; the caller ends it.
+
+    Raises:
+        RunError: Ray cannot be imported.
+    """
+    machine, model = before_start.facts(recipe)
+    found = before_start.judged(recipe, machine, model)
+    found += before_start.outside(recipe, with_bfcl, resume)
+    found += all_reduce(recipe, machine)
+    found += hub(model)
+    usable = {one.subject for one in found if one.level is not Level.ERROR}
+    if model.folder is not None and {"model", "data", "service", "token"} <= usable:
+        found += prompts(recipe, with_bfcl, family)
+    return found
+
+
+def hub(model: Model) -> Iterator[Finding]:
+    """The hub has the model that is not on this machine."""
+    if model.folder is not None or not model.on_hub or model.made_by:
+        return
+    fetch = f"fetch it where there is a network: .venv/bin/hf download {model.path} --local-dir "
+    fetch += "FOLDER, and name the folder: actor_rollout_ref.model.path=FOLDER"
+    url = f"{ENDPOINT}/{model.path}/resolve/main/config.json"
+    if HF_HUB_OFFLINE:
+        yield error("hub", f"HF_HUB_OFFLINE is set, and the cache has no {model.path}; {fetch}")
+        return
+    try:
+        answer = httpx.head(url, timeout=HUB_S, follow_redirects=True)
+    except httpx.HTTPError as problem:
+        yield error("hub", f"{ENDPOINT} does not answer ({problem}); {fetch}")
+        return
+    if answer.is_success:
+        yield ok("hub", f"{ENDPOINT} has {model.path}")
+    else:
+        yield error(
+            "hub",
+            f"{ENDPOINT} answers {answer.status_code} for {model.path}: no such model, or one that "
+            "wants .venv/bin/hf auth login",
+        )
+
+
+def all_reduce(recipe: DictConfig, machine: Machine) -> Iterator[Finding]:
+    """The GPUs of this machine add a tensor up together, as every update does with gradients."""
+    count = int(recipe.trainer.n_gpus_per_node)
+    if not gpus.on_gpus(recipe, machine) or machine.torch_cuda is None:
+        return
+    if len(machine.gpus.seen) < count:
+        return
+    command = [sys.executable, "-m", "seal.train.all_reduce", str(count)]
+    answer = ask({"": Program(command, folders.ROOT)}, ALL_REDUCE_S)[""]
+    if answer.failure:
+        yield error(
+            "all-reduce",
+            f"{count} GPUs cannot add up a tensor together: {answer.failure}; "
+            "NCCL_DEBUG=INFO .venv/bin/python -m seal.train.all_reduce "
+            f"{count} says more",
+        )
+    else:
+        yield ok("all-reduce", answer.printed.strip())
+
+
+def prompts(recipe: DictConfig, with_bfcl: bool, family: Family) -> Iterator[Finding]:
+    """The prompts of all tasks fit, those of training under the largest learning interface."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, log = Path(folder, "config.yaml"), Path(folder, "service.log")
+        OmegaConf.save(recipe, config)
+        if with_bfcl:
+            try:
+                start_service(recipe, family, log)
+            except (RunError, EnvironmentFault) as problem:
+                yield error("service", str(problem))
+                return
+        command = [sys.executable, "-W", "ignore", "-m", "seal.train.prompt_budget", str(config)]
+        environment = {key: str(value) for key, value in recipe.launcher.environment.items()}
+        answer = ask({"": Program(command, folders.ROOT, environment)}, PROMPTS_S)[""]
+    if answer.failure:
+        yield error("prompts", answer.failure)
+    else:
+        yield ok("prompts", answer.printed.strip())

@@ -1,0 +1,176 @@
+"""The slow checks: what they ask, and what they make of the answers."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from check_material import CLUSTER, MACHINE, QWEN_7B, said
+from omegaconf import DictConfig
+from project_folder import ROOT
+
+from seal.launch.check import before_start, whole
+from seal.launch.check.finding import Level, ok
+from seal.launch.check.model import Model
+from seal.launch.check.programs import Answer, Program
+from seal.launch.gpus import Gpus
+from seal.launch.processes import Family
+
+HUB_NAME = Model("Qwen/Qwen2.5-7B-Instruct", None)
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], list[Program]]:
+    """Have every program answer in one way; the programs that were asked."""
+
+    def script(answer: Answer) -> list[Program]:
+        asked: list[Program] = []
+
+        def ask(programs: dict[str, Program], patience_s: float) -> dict[str, Answer]:
+            asked.extend(programs.values())
+            return dict.fromkeys(programs, answer)
+
+        monkeypatch.setattr(whole, "ask", ask)
+        return asked
+
+    return script
+
+
+def test_gpus_that_cannot_reach_each_other(
+    seal: DictConfig, answered: Callable[[Answer], list[Program]]
+) -> None:
+    asked = answered(Answer("", "no answer after 120 s"))
+    text = said(whole.all_reduce(seal, MACHINE), Level.ERROR)
+    assert "4 GPUs cannot add up" in text and "no answer" in text and "NCCL_DEBUG=INFO" in text
+    assert asked[0].command[1:] == ["-m", "seal.train.all_reduce", "4"]
+    answered(Answer("4 GPUs add up\n", ""))
+    assert said(whole.all_reduce(seal, MACHINE), Level.OK) == "4 GPUs add up"
+
+
+def test_no_all_reduce_without_the_gpus(
+    seal: DictConfig, quick: DictConfig, answered: Callable[[Answer], list[Program]]
+) -> None:
+    asked = answered(Answer("", "asked"))
+    for recipe, machine in (
+        (quick, MACHINE),
+        (seal, CLUSTER),
+        (seal, replace(MACHINE, gpus=Gpus())),
+        (seal, replace(MACHINE, torch_cuda=None)),
+    ):
+        assert list(whole.all_reduce(recipe, machine)) == []
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "level", "part"),
+    [
+        (200, Level.OK, "has Qwen/"),
+        (401, Level.ERROR, "answers 401"),
+        (None, Level.ERROR, "does not answer (no route); fetch it"),
+    ],
+)
+def test_the_hub_is_asked_for_a_model_that_is_not_here(
+    monkeypatch: pytest.MonkeyPatch, status: int | None, level: Level, part: str
+) -> None:
+    def head(url: str, **_: object) -> httpx.Response:
+        assert url.endswith("/Qwen/Qwen2.5-7B-Instruct/resolve/main/config.json")
+        if status is None:
+            raise httpx.ConnectError("no route")
+        return httpx.Response(status)
+
+    monkeypatch.setattr(whole, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(httpx, "head", head)
+    assert part in said(whole.hub(HUB_NAME), level)
+    assert list(whole.hub(QWEN_7B)) == []
+    assert list(whole.hub(replace(HUB_NAME, made_by=("make.py",)))) == []
+
+
+def test_the_hub_is_not_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(httpx, "head", None)
+    assert "HF_HUB_OFFLINE is set" in said(whole.hub(HUB_NAME), Level.ERROR)
+
+
+def test_prompts_that_do_not_fit(
+    quick: DictConfig, answered: Callable[[Answer], list[Program]]
+) -> None:
+    asked = answered(Answer("", "3 of 32 training prompts do not fit"))
+    text = said(whole.prompts(quick, False, Family()), Level.ERROR)
+    assert text == "3 of 32 training prompts do not fit"
+    # As training has them.
+    assert asked[0].environment["VERL_PLATFORM"] == "cpu"
+    assert asked[0].command[-2] == "seal.train.prompt_budget"
+    answered(Answer("the longest has 700 tokens\n", ""))
+    assert said(whole.prompts(quick, False, Family()), Level.OK) == "the longest has 700 tokens"
+
+
+@pytest.mark.parametrize("model", [QWEN_7B, HUB_NAME])
+@pytest.mark.parametrize("there", [True, False])
+def test_prompts_are_counted_where_model_and_service_are_there(
+    seal: DictConfig, monkeypatch: pytest.MonkeyPatch, model: Model, there: bool
+) -> None:
+    level = Level.OK if there else Level.ERROR
+    monkeypatch.setattr(before_start, "facts", lambda _: (CLUSTER, model))
+    monkeypatch.setattr(
+        before_start, "outside", lambda *_: [replace(ok("service", ""), level=level)]
+    )
+    monkeypatch.setattr(whole, "hub", lambda _: [])
+    monkeypatch.setattr(whole, "prompts", lambda *_: [ok("prompts", "fit")])
+    found = whole.check(seal, True, False, Family())
+    assert ("prompts" in [one.subject for one in found]) is (there and model is QWEN_7B)
+
+
+@pytest.mark.slow
+def test_the_command_names_every_reason_in_twenty_seconds(tmp_path: Path) -> None:
+    """exp/SEAL.yaml on a machine without a GPU: exit code 1 and a line for each reason."""
+    started = time.monotonic()
+    done = subprocess.run(
+        [
+            sys.executable,
+            "launcher.py",
+            "--conf",
+            "exp/SEAL.yaml",
+            "--check",
+            "--",
+            "env_service.env_url=http://127.0.0.1:9",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert time.monotonic() - started < 60
+    levels = {line.split()[0]: line for line in done.stdout.splitlines() if line[:1].strip()}
+    if (ROOT / ".venv/flavour").read_text().strip() == "cpu":
+        assert done.returncode == 1
+        assert "error" in levels["torch"] and "error" in levels["flash-attn"]
+    assert "this run can" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["quickstart", "smollm2"])
+def test_the_recipes_for_a_processor_can_start_here(name: str) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "launcher.py",
+            "--conf",
+            f"exp/{name}.yaml",
+            "--with-bfcl",
+            "--check",
+            "--",
+            "env_service.env_url=http://127.0.0.1:18471",
+            f"trainer.experiment_name=check-{name}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout
