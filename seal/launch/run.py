@@ -244,8 +244,7 @@ def check_inputs(recipe: DictConfig) -> None:
     if attention == "flash_attention_2" and find_spec("flash_attn") is None:
         raise RunError(
             "flash-attn is not installed (docs/running.md); without it: -- "
-            "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
-            "actor_rollout_ref.model.use_remove_padding=false"
+            "actor_rollout_ref.model.override_config.attn_implementation=sdpa"
         )
     for key in ("train_files", "val_files"):
         for path in data_files(recipe, key):

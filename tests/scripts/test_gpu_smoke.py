@@ -278,8 +278,8 @@ def test_the_chat_template_only_ever_appends(tmp_path: Path) -> None:
 # ---- configuration of the two loops ----------------------------------------------------------
 
 
-def overrides(*argv: str, gpus: int = 2, flash_attention: bool = True) -> list[str]:
-    return gpu_smoke.smoke_overrides(gpu_smoke.parse_arguments(argv), gpus, flash_attention)
+def overrides(*argv: str, gpus: int = 2) -> list[str]:
+    return gpu_smoke.smoke_overrides(gpu_smoke.parse_arguments(argv), gpus)
 
 
 def test_what_runs_is_the_recipe_with_small_batches() -> None:
@@ -303,12 +303,6 @@ def test_what_runs_is_the_recipe_with_small_batches() -> None:
     # The longest tool docs are 7,600 tokens, the longest dialogue has 8 turns.
     assert recipe.data.max_prompt_length == 8704
     assert recipe.data.max_response_length >= 8 * recipe.env_service.max_tokens_per_step * 1.5
-
-
-def test_without_flash_attention_both_loops_take_sdpa() -> None:
-    model = load_recipe(gpu_smoke.RECIPE, overrides(flash_attention=False)).actor_rollout_ref.model
-    assert model.use_remove_padding is False
-    assert model.override_config.attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("argv", [("--size", "0.5b"), ("--size", "tiny", "--cpu")])

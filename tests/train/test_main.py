@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from seal.loop_log import PHASES, LineReader
 from seal.train import main
 from seal.train.node import ROOT, enter_project_folder
+from seal.train.packing import PackingError
 from seal.train.prompt_budget import PromptBudgetError
 
 
@@ -109,7 +110,7 @@ def start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = config()
     made.seal = {"loop_dir": str(folder / "loop")}
     OmegaConf.save(made, folder / "config.yaml")
-    for name in ("validate_config", "need_reference_policy", "need_critic"):
+    for name in ("validate_config", "need_reference_policy", "need_critic", "check_packing"):
         monkeypatch.setattr(main, name, lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["main", str(folder / "config.yaml")])
 
@@ -129,6 +130,19 @@ def test_a_cluster_that_refuses_the_connection_is_said_with_the_usual_reason(
         main.main()
     # A connection that is lost during training has other reasons.
     assert ("RAY_AUTH_MODE=token" in str(failed.value)) is not connected
+
+
+def test_a_model_that_cannot_be_packed_ends_the_run_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Any) -> None:
+        raise PackingError("it has layers that carry a state")
+
+    start(tmp_path, monkeypatch)
+    monkeypatch.setattr(main, "check_packing", refuse)
+    monkeypatch.setattr(main, "check_prompts", lambda _: pytest.fail("prompts were counted"))
+    with pytest.raises(PackingError):
+        main.main()
 
 
 def test_prompts_are_counted_before_ray_starts(
