@@ -9,7 +9,10 @@ The table has the values of the published config.json files. Those of Qwen3.5-4B
 compared with its file.
 """
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Config = Mapping[str, Any]
@@ -96,3 +99,96 @@ CONFIGS: Mapping[str, Config] = {
     },
 }
 """By the path that a backbone group names."""
+
+VISION_PARAMETERS = 453_650_672
+"""Of the vision part of Qwen3.5-4B, in the sizes that transformers has by default."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What sets the memory of a model."""
+
+    parameters: int
+    """All of them; a shared embedding counts once."""
+    layer_parameters: int
+    """Of the largest layer."""
+    layers: int
+    hidden: int
+    """Width of the residual stream."""
+    intermediate: int
+    """Width inside the MLP."""
+    vocabulary: int
+    tied: bool
+    """The output head shares the embedding's weight."""
+    cache_values: int
+    """Keys and values that the rollout engine keeps for a token, in all layers together."""
+
+
+def config_of(path: str, root: Path) -> Config | None:
+    """Configuration of a model; None where its folder is not there and the table does not know it.
+
+    Args:
+        path: `actor_rollout_ref.model.path` of a recipe.
+        root: What a relative path is relative to.
+    """
+    file = root / path / "config.json"
+    if file.is_file():
+        read: Config = json.loads(file.read_text("utf-8"))
+        return read
+    return CONFIGS.get(path)
+
+
+def shape_of(config: Config) -> Shape:
+    """Sizes of a model with the keys of a Qwen2, Llama or Qwen3.5 config.json.
+
+    >>> shape_of(CONFIGS["Qwen/Qwen2.5-7B-Instruct"]).parameters
+    7615616512
+
+    Raises:
+        KeyError: The configuration is of another kind.
+    """
+    text = config.get("text_config", config)
+    hidden, inner, layers = (
+        text[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers")
+    )
+    heads, kv_heads = text["num_attention_heads"], text["num_key_value_heads"]
+    head = text.get("head_dim") or hidden // heads
+    queries, keys = heads * head, kv_heads * head
+    kind = config["model_type"]
+    attention = {
+        "llama": 2 * hidden * (queries + keys),
+        "qwen2": 2 * hidden * (queries + keys) + queries + 2 * keys,
+        # Queries come with a gate; queries and keys have norms.
+        "qwen3_5": hidden * (3 * queries + 2 * keys) + 2 * head,
+    }[kind]
+    rest = 3 * hidden * inner + 2 * hidden
+    sizes = [attention + rest] * layers
+    if kind == "qwen3_5":
+        every = text["full_attention_interval"]
+        linear = _linear_attention(text) + rest
+        sizes = [sizes[0] if (one + 1) % every == 0 else linear for one in range(layers)]
+    attending = sum(size == attention + rest for size in sizes)
+    tied = bool(text["tie_word_embeddings"])
+    vocabulary = text["vocab_size"]
+    outside = (1 if tied else 2) * vocabulary * hidden + hidden
+    vision = VISION_PARAMETERS if kind == "qwen3_5" else 0
+    return Shape(
+        parameters=sum(sizes) + outside + vision,
+        layer_parameters=max(sizes),
+        layers=layers,
+        hidden=hidden,
+        intermediate=inner,
+        vocabulary=vocabulary,
+        tied=tied,
+        cache_values=2 * keys * attending,
+    )
+
+
+def _linear_attention(text: Config) -> int:
+    keys = text["linear_num_key_heads"] * text["linear_key_head_dim"]
+    heads = text["linear_num_value_heads"]
+    values = heads * text["linear_value_head_dim"]
+    hidden, mixed = text["hidden_size"], 2 * keys + values
+    projections = hidden * (mixed + values + 2 * heads) + values * hidden
+    convolution = mixed * text["linear_conv_kernel_dim"]
+    return int(projections + convolution + 2 * heads + text["linear_value_head_dim"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Answers what install.sh asks Python; "pip install" notes its arguments and makes a dist-info folder.
+# Answers what install.sh asks Python. "pip install" notes its arguments, makes dist-info folders.
 PYTHON = r"""#!/usr/bin/env bash
 bin=$(dirname "$(readlink -f "$0")")
 site=$bin/../site
