@@ -54,7 +54,7 @@ def planned(backbone: str, gpus: int, overrides: Sequence[str]) -> tuple[Config,
 
 
 def table(memory_gib: int) -> str:
-    """For all backbones and numbers of GPUs: the least offloading and the largest share that fit."""
+    """For backbones and numbers of GPUs: the least offloading and the largest share that fits."""
     # What a backbone sets besides its model does not matter here.
     settings = settings_of(load_recipe(EXP / "SEAL.yaml", []))
     lines = [f"| {memory_gib} GiB a GPU | " + " | ".join(f"{n} x" for n in GPUS) + " |"]

@@ -19,8 +19,9 @@ reference policy lies in pinned memory of the host (`CPUOffloadPolicy`) and come
 a pass that is smaller than an update.
 
 The second source is `scripts/memory_simulation.py`, torch's own tracker on fake tensors: a test
-holds the updates of both together within 10 %. Neither has seen a GPU. For Qwen3.5's linear layers
-the tracker has no answer: they are counted like attention, without what their kernels work in.
+holds the updates of both together within 10 %. Neither has seen a GPU. On Qwen3.5 the
+tracker fails, as the vision part has no forward pass: its linear layers are counted like attention,
+without what their kernels work in.
 """
 
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ UNEVEN = 1.3
 attention's work. The largest of 900 drawn batches had 1.30 times the budget."""
 
 Offload = Literal["none", "between", "always"]
-"""Where the trainer's state is: on the GPU; on the host while the rollout engine works; always on the
-host, and layer by layer on the GPU (FSDP2's CPUOffloadPolicy, Adam on the processor)."""
+"""Where the trainer's state is: on the GPU; on the host while the rollout engine works; always on
+the host, and layer by layer on the GPU (FSDP2's CPUOffloadPolicy, Adam on the processor)."""
 
 
 class UnplannedError(Exception):
