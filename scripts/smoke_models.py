@@ -8,15 +8,20 @@ speed and memory, never scores.
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from seal.launch.shapes import CONFIGS, Config
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -58,46 +63,30 @@ CHAT_TEMPLATE = """\
 """
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What sets the cost of a Qwen2.5 model; values of the published config.json files."""
-
-    hidden: int
-    """Width of the residual stream."""
-    intermediate: int
-    """Width inside the MLP."""
-    layers: int
-    heads: int
-    """Query heads; hidden / heads dimensions each."""
-    kv_heads: int
-    tied: bool
-    """The output head shares the embedding's weight."""
-    vocabulary: int
-    """Rows of the embedding: the tokenizer's entries, padded."""
-
-
-SHAPES = {
-    "0.5b": Shape(896, 4864, 24, 14, 2, True, 151936),
-    "3b": Shape(2048, 11008, 36, 16, 2, True, 151936),
-    "7b": Shape(3584, 18944, 28, 28, 4, False, 152064),
-    # No real model: for trying the script on a machine without a GPU.
-    "tiny": Shape(128, 384, 2, 2, 1, True, 8704),
+MODELS = {
+    "0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
+    "3b": "Qwen/Qwen2.5-3B-Instruct",
+    "7b": "Qwen/Qwen2.5-7B-Instruct",
 }
+"""Whose shape a size has: `seal.launch.shapes`."""
+TINY: Config = {
+    **CONFIGS[MODELS["0.5b"]],
+    "vocab_size": 8704,
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+"""Of no real model: for trying the script on a machine without a GPU."""
 
 
-def model_config(size: str) -> Qwen2Config:
+def model_config(size: str) -> Any:
     """The model's configuration; ids of the special tokens are those of `make_tokenizer`."""
-    shape = SHAPES[size]
-    return Qwen2Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        tie_word_embeddings=shape.tied,
-        max_position_embeddings=32768,
-        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+    described = dict(TINY if size == "tiny" else CONFIGS[MODELS[size]])
+    return AutoConfig.for_model(
+        described.pop("model_type"),
+        **described,
         bos_token_id=SPECIAL.index("<|endoftext|>"),
         eos_token_id=SPECIAL.index("<|im_end|>"),
         pad_token_id=SPECIAL.index("<|endoftext|>"),
@@ -156,7 +145,7 @@ def build(size: str, out: Path, seed: int = 1) -> None:
     unfinished = out.with_name(out.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     torch.manual_seed(seed)
-    make_tokenizer(SHAPES[size].vocabulary).save_pretrained(unfinished)
+    make_tokenizer(model_config(size).vocab_size).save_pretrained(unfinished)
     model = AutoModelForCausalLM.from_config(model_config(size), dtype=torch.bfloat16)
     model.save_pretrained(unfinished)
     os.replace(unfinished, out)

@@ -60,8 +60,8 @@ ROOMS = (
         (
             *("seal.access_token", "seal.checkpoint_folder", "seal.client", "seal.launch.check"),
             *("seal.launch.data_files", "seal.launch.folders", "seal.launch.gpus"),
-            *("seal.launch.processes", "seal.launch.resume", "seal.launch.service"),
-            "seal.launch.training",
+            *("seal.launch.memory", "seal.launch.processes", "seal.launch.resume"),
+            *("seal.launch.service", "seal.launch.shapes", "seal.launch.training"),
             *("httpx", "huggingface_hub", "omegaconf", "rich"),
         ),
     ),

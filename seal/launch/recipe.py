@@ -20,13 +20,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seal.launch import known_keys
+from seal.launch.attention import attention
 from seal.launch.processor import cpu_dtype
 
 EXP = Path(__file__).resolve().parents[2] / "exp"
 
 
-# In a recipe: ${cpu_dtype:}
+# In a recipe: ${cpu_dtype:}, ${attention:}
 OmegaConf.register_new_resolver("cpu_dtype", cpu_dtype, replace=True)
+OmegaConf.register_new_resolver("attention", attention, replace=True)
 
 
 class RecipeError(Exception):

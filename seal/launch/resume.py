@@ -55,6 +55,7 @@ MAY_CHANGE = (
     "*.*micro_batch_size_per_gpu",
     "*.max_num_seqs",
     "*.max_num_batched_tokens",
+    "*.attn_implementation",
 )
 """Keys, as patterns, that a resumed run may set to other values: length, addresses, memory."""
 _SHOWN = 8

@@ -9,6 +9,7 @@ from seal.launch.check.finding import Finding, Level
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
 from seal.launch.gpus import Gpu, Gpus
+from seal.launch.shapes import CONFIGS
 
 GIB = 1024**3
 H100 = Gpu("NVIDIA H100 80GB HBM3", 80 * GIB, 79 * GIB, (9, 0))
@@ -33,7 +34,7 @@ CLUSTER = replace(MACHINE, cluster="10.0.0.1:6379")
 QWEN_7B = Model(
     "models/qwen2.5-7b",
     Path("models/qwen2.5-7b"),
-    config={"model_type": "qwen2", "tie_word_embeddings": False},
+    config=CONFIGS["Qwen/Qwen2.5-7B-Instruct"],
     parameters=7_615_616_512,
 )
 

@@ -23,6 +23,7 @@ CHECKS: Sequence[Check] = (
     gpus.driver,
     gpus.capability,
     gpus.free_memory,
+    gpus.planned_memory,
     software.flash_attention,
     software.linear_attention,
     software.compiler,

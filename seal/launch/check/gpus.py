@@ -8,9 +8,12 @@ from collections.abc import Iterator
 
 from omegaconf import DictConfig
 
+from seal.launch import folders
 from seal.launch.check.finding import Finding, error, ok, warning
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
+from seal.launch.memory import UnplannedError, plan, settings_of
+from seal.launch.shapes import config_of, shape_of
 
 QUICKSTART = ".venv/bin/python launcher.py --conf exp/quickstart.yaml --with-bfcl"
 DRIVERS = {12: "525.60", 13: "580.65"}
@@ -120,3 +123,39 @@ def free_memory(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator
         yield warning("GPU memory", f"{shown}: another process uses it (nvidia-smi)")
     else:
         yield ok("GPU memory", shown)
+
+
+def planned_memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
+    """What update and rollouts will take of each GPU, computed (`seal.launch.memory`)."""
+    if not on_gpus(recipe, machine) or not machine.gpus.seen:
+        return
+    subject = "memory plan"
+    config = model.config or config_of(model.path, folders.ROOT)
+    if not config:
+        yield warning(subject, f"not made: the sizes of {model.path} are not known here")
+        return
+    try:
+        made = plan(shape_of(config), settings_of(recipe))
+    except UnplannedError as reason:
+        yield warning(subject, f"not made: {reason}")
+        return
+    except KeyError:
+        yield warning(subject, f"not made: no formula for {config.get('model_type')!r}")
+        return
+    total = min(gpu.total_bytes for gpu in machine.gpus.seen)
+    largest = made.largest_utilization(total)
+    shown = (
+        f"by formula, of {total / _GIB:.0f} GiB: update {made.update / _GIB:.0f}, rollouts "
+        f"{made.wake(total) / _GIB:.0f}"
+    )
+    key = "actor_rollout_ref.rollout.gpu_memory_utilization"
+    if largest is None:
+        yield error(
+            subject,
+            f"{shown}; no {key} fits. More GPUs, or a group of exp/machine/ that keeps the "
+            "trainer's state on the host: +machine=gpus_1 (docs/gpu.md)",
+        )
+    elif made.utilization > largest:
+        yield error(subject, f"{shown}; set {key}={largest}, the largest that fits")
+    else:
+        yield ok(subject, f"{shown}; {key} could be {largest}")

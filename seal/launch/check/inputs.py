@@ -25,8 +25,9 @@ def model_folder(_recipe: DictConfig, _machine: Machine, model: Model) -> Iterat
     elif model.folder is None and model.on_hub:
         yield warning(
             "model",
-            f"{model.path} is not on this machine, so neither its prompts nor what it takes of "
-            "memory and disk can be told; the run would fetch it from the hub. Before that: "
+            f"{model.path} is not on this machine, so its prompts cannot be counted"
+            + (", nor what it takes of memory and disk" if model.parameters is None else "")
+            + "; the run would fetch it from the hub. Before that: "
             f".venv/bin/hf download {model.path}",
         )
     elif model.folder is None:

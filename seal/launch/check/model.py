@@ -14,7 +14,10 @@ from huggingface_hub import try_to_load_from_cache
 from omegaconf import DictConfig
 
 from seal.launch import folders
+from seal.launch.shapes import CONFIGS, shape_of
 
+STATELESS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+"""Kinds of layers, in transformers' words, that see other tokens through attention alone."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
@@ -31,9 +34,9 @@ class Model:
     made_by: tuple[str, ...] = ()
     """The recipe's commands that make it (launcher.build_policy)."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Its config.json; empty where there is none."""
+    """Its config.json, or what `seal.launch.shapes` knows of a model that is not here."""
     parameters: int | None = None
-    """By the size of its weights; None where they are not there."""
+    """By the size of its weights, or that configuration; None where neither is known."""
     lacks: tuple[str, ...] = ()
     """What a run needs and the folder does not have, a sentence each."""
     lacks_generation_config: bool = False
@@ -46,7 +49,9 @@ class Model:
         made_by = () if not said else (said,) if isinstance(said, str) else tuple(said)
         folder = _place(path)
         if folder is None:
-            return cls(path, None, made_by)
+            known = CONFIGS.get(path, {})
+            parameters = shape_of(known).parameters if known else None
+            return cls(path, None, made_by, known, parameters)
         config, lacks = _config(folder)
         lacks += _missing_weights(folder)
         words = folder if settings.tokenizer_path is None else _place(str(settings.tokenizer_path))
@@ -75,9 +80,14 @@ class Model:
 
     @property
     def linear_attention(self) -> bool:
-        """Whether layers of it are linear attention (Qwen3.5); by its name where it is not here."""
+        """Whether layers of it carry a state from token to token (Qwen3.5: linear attention).
+
+        By its name where it is not here.
+        """
         if self.config:
-            return "linear_attention" in self.language_config.get("layer_types", ())
+            text = self.language_config
+            kinds = {*text.get("layer_types", ())} - STATELESS
+            return bool(kinds) or "full_attention_interval" in text
         return "qwen3.5" in self.path.lower()
 
 

@@ -10,10 +10,8 @@ from seal.launch.check.model import Model
 
 FLASH_ATTENTION = "flash_attn"
 LINEAR_ATTENTION = "fla.ops.gated_delta_rule"
-WITHOUT_FLASH = (
-    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
-    "actor_rollout_ref.model.use_remove_padding=false"
-)
+FLASH = "flash_attention_2"
+WITHOUT_FLASH = "actor_rollout_ref.model.override_config.attn_implementation=sdpa"
 
 
 def needed_modules(recipe: DictConfig, model: Model) -> tuple[str, ...]:
@@ -23,25 +21,27 @@ def needed_modules(recipe: DictConfig, model: Model) -> tuple[str, ...]:
         recipe: Resolved recipe.
         model: Its model.
     """
-    # verl's default where the recipe says nothing.
-    attention = recipe.actor_rollout_ref.model.override_config.get(
-        "attn_implementation", "flash_attention_2"
-    )
-    flash = (FLASH_ATTENTION,) if attention == "flash_attention_2" else ()
+    flash = (FLASH_ATTENTION,) if _attention(recipe) == FLASH else ()
     linear = (LINEAR_ATTENTION,) if _on_cuda(recipe) and model.linear_attention else ()
     return flash + linear
 
 
 def flash_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
-    """flash-attn where the recipe asks for it."""
+    """flash-attn where the recipe asks for it, which exp/SEAL.yaml does where it is installed."""
     if FLASH_ATTENTION not in needed_modules(recipe, model):
+        if _on_cuda(recipe):
+            yield warning(
+                "flash-attn",
+                f"not used, {_attention(recipe)} in its place: the same results up to rounding, "
+                "slower with long dialogues (docs/gpu.md)",
+            )
         return
     failure = machine.import_failures[FLASH_ATTENTION]
     if failure:
         yield error(
             "flash-attn",
-            f"does not import ({failure}); install it as docs/running.md says; "
-            f"or override: {WITHOUT_FLASH}",
+            f"does not import ({failure}); remove it (.venv/bin/pip uninstall flash-attn), install "
+            f"it as docs/running.md says, or override: {WITHOUT_FLASH}",
         )
     else:
         yield ok("flash-attn", "imports")
@@ -83,6 +83,12 @@ def compiler(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Fi
         )
     else:
         yield ok("compiler", f"{machine.compiler}, Python.h")
+
+
+def _attention(recipe: DictConfig) -> str:
+    """In transformers' words; verl's default where the recipe says nothing."""
+    told = recipe.actor_rollout_ref.model.override_config
+    return str(told.get("attn_implementation", FLASH))
 
 
 def _on_cuda(recipe: DictConfig) -> bool:

@@ -117,6 +117,8 @@ ABLATIONS = {
         ".seal.interface.guidelines": False,
         ".seal.reward.mode": "capped",
         ".actor_rollout_ref.model.path": "Qwen/Qwen3.5-4B",
+        ".actor_rollout_ref.model.use_remove_padding": False,
+        ".actor_rollout_ref.actor.use_remove_padding": False,
         ".actor_rollout_ref.rollout.gpu_memory_utilization": 0.4,
     },
 }

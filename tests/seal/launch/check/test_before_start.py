@@ -10,7 +10,7 @@ from project_folder import ROOT
 from rich.console import Console
 
 from seal.launch import folders, run
-from seal.launch.check import before_start
+from seal.launch.check import before_start, software
 from seal.launch.check.finding import Level, sentences
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
@@ -34,9 +34,16 @@ PROCESSOR = replace(
 """Two cores and no GPU."""
 
 
+def with_flash(recipe: DictConfig) -> DictConfig:
+    """As a recipe for GPUs is where flash-attn is installed."""
+    if recipe.trainer.device == "cuda":
+        recipe.actor_rollout_ref.model.override_config.attn_implementation = software.FLASH
+    return recipe
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "exp").glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_recipe_is_refused_on_the_machine_that_it_is_for(path: Path) -> None:
-    recipe = load_recipe(path, [])
+    recipe = with_flash(load_recipe(path, []))
     found = before_start.judged(recipe, MACHINE, QWEN_7B)
     assert [one for one in found if one.level is not Level.OK] == []
     on_processor = recipe.trainer.device == "cpu"
@@ -46,7 +53,7 @@ def test_no_recipe_is_refused_on_the_machine_that_it_is_for(path: Path) -> None:
 
 
 def test_every_reason_is_named_at_once(seal: DictConfig) -> None:
-    found = before_start.judged(seal, PROCESSOR, QWEN_7B)
+    found = before_start.judged(with_flash(seal), PROCESSOR, QWEN_7B)
     refused = [one.subject for one in found if one.level is Level.ERROR]
     assert refused == ["GPUs", "torch", "flash-attn", "processors", "memory", "checkpoints"]
 
@@ -61,7 +68,7 @@ def test_a_run_is_refused_before_anything_is_started(
     options = run.Options(Path("exp/SEAL.yaml"), (), (), with_bfcl=True)
     with pytest.raises(RunError) as refused:
         # Not run(), at whose end this process ignores signals, and its children with it.
-        run.Launcher(Console(), seal, options, family)._run()
+        run.Launcher(Console(), with_flash(seal), options, family)._run()
     text = str(refused.value)
     assert text.startswith("this run cannot start:\n  GPUs: ")
     for subject in ("flash-attn", "processors", "data", "service"):

@@ -3,12 +3,14 @@ from dataclasses import replace
 import pytest
 from check_material import CLUSTER, GIB, H100, MACHINE, QWEN_7B, machine, said
 from omegaconf import DictConfig
+from project_folder import ROOT
 
 from seal.launch.check import gpus
 from seal.launch.check.finding import Level
 from seal.launch.gpus import Gpus
+from seal.launch.recipe import load_recipe
 
-CHECKS = (gpus.number, gpus.driver, gpus.capability, gpus.free_memory)
+CHECKS = (gpus.number, gpus.driver, gpus.capability, gpus.free_memory, gpus.planned_memory)
 
 
 def test_a_machine_that_has_all_is_fine(seal: DictConfig) -> None:
@@ -95,3 +97,33 @@ def test_gpus_that_others_use(seal: DictConfig, free: int, level: Level) -> None
     text = said(gpus.free_memory(seal, machine(gpus=Gpus((H100, used))), QWEN_7B), level)
     assert f"{free} of 80 GiB free" in text
     assert ("takes 60% of each" in text) is (level is Level.ERROR)
+
+
+def test_memory_that_the_rollout_engine_takes_too_much_of(seal: DictConfig) -> None:
+    key = "actor_rollout_ref.rollout.gpu_memory_utilization"
+    seal.actor_rollout_ref.rollout.gpu_memory_utilization = 0.85
+    text = said(gpus.planned_memory(seal, MACHINE, QWEN_7B), Level.ERROR)
+    largest = float(text.split(f"set {key}=")[1].split(",")[0])
+    seal.actor_rollout_ref.rollout.gpu_memory_utilization = largest
+    said(gpus.planned_memory(seal, MACHINE, QWEN_7B), Level.OK)
+
+
+def test_a_model_that_no_share_fits_with(seal: DictConfig) -> None:
+    seal.trainer.n_gpus_per_node = 1
+    text = said(gpus.planned_memory(seal, MACHINE, QWEN_7B), Level.ERROR)
+    assert "no actor_rollout_ref.rollout.gpu_memory_utilization fits" in text
+    group = text.split("+machine=")[1].split()[0]
+    fits = load_recipe(ROOT / "exp/SEAL.yaml", [f"+machine={group}"])
+    said(gpus.planned_memory(fits, MACHINE, QWEN_7B), Level.OK)
+
+
+def test_memory_that_cannot_be_planned(seal: DictConfig) -> None:
+    unknown = replace(QWEN_7B, path="some/model", config={})
+    text = said(gpus.planned_memory(seal, MACHINE, unknown), Level.WARNING)
+    assert "sizes of some/model are not known" in text
+    other = replace(QWEN_7B, config={**QWEN_7B.config, "model_type": "gpt2"})
+    assert "'gpt2'" in said(gpus.planned_memory(seal, MACHINE, other), Level.WARNING)
+    known = replace(QWEN_7B, path="Qwen/Qwen2.5-7B-Instruct", folder=None, config={})
+    said(gpus.planned_memory(seal, MACHINE, known), Level.OK)
+    seal.actor_rollout_ref.model.lora_rank = 32
+    assert "lora_rank" in said(gpus.planned_memory(seal, MACHINE, QWEN_7B), Level.WARNING)

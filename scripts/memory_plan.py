@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""What a recipe takes of a GPU's memory, and the largest share that is left for the rollout engine.
+
+    .venv/bin/python scripts/memory_plan.py --backbone qwen2.5-7b --gpus 4 --memory 80
+    .venv/bin/python scripts/memory_plan.py --table          # the tables of docs/gpu.md
+
+Memory is in GiB, as GPUs are sold; what is printed is in GB of 10^9 bytes. The closed form is in
+`seal.launch.memory`. `--simulate` adds the second source: an update on torch's fake tensors
+(`memory_simulation.py`), a minute or less. Overrides of the recipe follow --.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from seal.launch.memory import Offload, Plan, Settings, UnplannedError, plan, settings_of
+from seal.launch.recipe import EXP, RecipeError, load_recipe
+from seal.launch.shapes import CONFIGS, Config, config_of, shape_of
+
+ROOT = Path(__file__).resolve().parents[1]
+BACKBONES = ("qwen2.5-3b", "qwen2.5-7b", "qwen3.5-4b", "toolace-2-8b", "smollm2-135m")
+GPUS = (1, 2, 4, 8)
+MEMORY_GIB = (40, 80)
+OFFLOADS: tuple[Offload, ...] = ("none", "between", "always")
+"""From the fastest to the slowest."""
+
+
+def planned(backbone: str, gpus: int, overrides: Sequence[str]) -> tuple[Config, Settings, Plan]:
+    """The model, the settings and the plan of exp/SEAL.yaml with a backbone.
+
+    Raises:
+        RecipeError: An override cannot be used, or the model is none that is known.
+        UnplannedError: The formulas do not hold for the recipe.
+    """
+    chosen = [f"backbone={backbone}", f"trainer.n_gpus_per_node={gpus}", *overrides]
+    recipe = load_recipe(EXP / "SEAL.yaml", chosen)
+    path = str(recipe.actor_rollout_ref.model.path)
+    config = config_of(path, ROOT)
+    if config is None:
+        raise RecipeError(f"{path}: neither a folder with config.json nor in seal/launch/shapes.py")
+    settings = settings_of(recipe)
+    return config, settings, plan(shape_of(config), settings)
+
+
+def table(memory_gib: int) -> str:
+    """For backbones and numbers of GPUs: the least offloading and the largest share that fits."""
+    # What a backbone sets besides its model does not matter here.
+    settings = settings_of(load_recipe(EXP / "SEAL.yaml", []))
+    lines = [f"| {memory_gib} GiB a GPU | " + " | ".join(f"{n} x" for n in GPUS) + " |"]
+    lines.append("|---" * (1 + len(GPUS)) + "|")
+    for backbone in BACKBONES:
+        group = OmegaConf.load(EXP / "backbone" / f"{backbone}.yaml")
+        shape, cells = shape_of(CONFIGS[group.actor_rollout_ref.model.path]), []
+        for gpus in GPUS:
+            cell = "does not fit"
+            for offload in OFFLOADS:
+                made = plan(shape, replace(settings, gpus=gpus, offload=offload))
+                share = made.largest_utilization(memory_gib * 2**30)
+                if share is not None:
+                    cell = f"{share:.2f}, {offload}, {_gb(made.update)}"
+                    break
+            cells.append(cell)
+        lines.append(f"| {backbone} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def simulated(config: Config, settings: Settings) -> dict[str, int]:
+    """Bytes by kind at the peak of an update, from torch's tracker.
+
+    Raises:
+        RecipeError: The simulation failed; its last line says why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "config.json")
+        file.write_text(json.dumps(config), "utf-8")
+        command = [sys.executable, str(ROOT / "scripts/memory_simulation.py"), str(file)]
+        command += [f"--ranks={settings.gpus}", f"--tokens={settings.tokens}"]
+        command += [f"--own={settings.own}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RecipeError(f"the simulation failed: {done.stderr.strip().splitlines()[-1]}")
+    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def show(made: Plan, settings: Settings, memory_gib: float, console: Console) -> None:
+    """The parts of both moments, and what fits."""
+    memory = round(memory_gib * 2**30)
+    shown = Table(title=f"GB of one GPU of {settings.gpus}, {_gb(memory)} there")
+    for column in ("", "update", "wake-up"):
+        shown.add_column(column, justify="left" if not column else "right")
+    kept = settings.offload == "none"
+    engine = round(made.utilization * memory)
+    for name, update, wake in (
+        ("weights, float32", made.weights, made.weights if kept else 0),
+        ("gradients, float32", made.gradients, 0),
+        ("optimizer, float32", made.optimizer, made.optimizer if kept else 0),
+        ("activations", made.activations, 0),
+        ("logits", made.logits, 0),
+        (f"rollout engine ({made.utilization:.2f})", 0, engine),
+        ("aside (assumed)", made.update - _sum(made), made.update - _sum(made)),
+        ("together", made.update, made.wake(memory)),
+    ):
+        shown.add_row(name, _gb(update), _gb(wake))
+    console.print(shown)
+    console.print(
+        f"offload: {settings.offload}; micro-batch: {settings.tokens} tokens, {settings.own} of "
+        f"them the policy's; weights of the rollout engine: {_gb(made.engine_weights)} GB, at most "
+        f"{_gb(made.transfer)} GB more while they are sent",
+        highlight=False,
+        soft_wrap=True,
+    )
+    share = made.largest_utilization(memory)
+    if share is None:
+        console.print("DOES NOT FIT: more GPUs, or offloading (docs/gpu.md)")
+    else:
+        fits = "fits" if made.utilization <= share else "DOES NOT FIT"
+        console.print(f"largest gpu_memory_utilization: {share:.2f}; the recipe's {fits}")
+
+
+def _sum(made: Plan) -> int:
+    parts = (made.weights, made.gradients, made.optimizer, made.activations, made.logits)
+    return sum(parts)
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Read the command line and print a plan or the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--backbone", choices=BACKBONES, default="qwen2.5-7b")
+    parser.add_argument("--gpus", type=int, default=4, help="of the run (4)")
+    parser.add_argument("--memory", type=float, default=80, help="GiB of each (80)")
+    parser.add_argument("--simulate", action="store_true", help="on fake tensors, too")
+    parser.add_argument("--table", action="store_true", help="all backbones on 1 to 8 GPUs")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="after --: overrides")
+    args = parser.parse_args(argv)
+    console = Console(width=100)
+    try:
+        if args.table:
+            print("\n\n".join(table(memory) for memory in MEMORY_GIB))
+            return 0
+        config, settings, made = planned(args.backbone, args.gpus, args.overrides)
+        show(made, settings, args.memory, console)
+        if args.simulate:
+            found = simulated(config, settings)
+            total = found.pop("total")
+            parts = ", ".join(f"{kind} {_gb(size)}" for kind, size in found.items() if size > 5e7)
+            ours = _gb(_sum(made))
+            console.print(
+                f"simulated update: {_gb(total)} GB ({parts}); the closed form has {ours}",
+                highlight=False,
+                soft_wrap=True,
+            )
+    except (RecipeError, UnplannedError) as error:
+        print(f"memory_plan: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""verl's FSDP2 engine with log probabilities of the policy's own tokens alone.
+
+Of a dialogue most tokens are prompt and observations, whose log probabilities nobody reads; verl
+makes logits of all of them. Here the hidden states of the others are left out before the output
+head, in packed and in padded batches alike, and the log probabilities come from
+`seal.train.log_probs`, which needs no flash-attn.
+
+Imported through `actor_rollout_ref.model.external_lib` in every process that reads the model
+configuration. verl looks for an engine of the vendor before one of the device, so registering this
+one for NVIDIA's GPUs takes nothing away; `seal.train.cpu.engine` is its kin for the processor.
+"""
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from verl.utils import tensordict_utils
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from seal.train.log_probs import token_log_probs
+
+_BY_VERL = ("use_fused_kernels", "distillation_use_topk", "calculate_sum_pi_squared")
+"""What a batch may ask for and only verl's own way has."""
+
+
+@EngineRegistry.register(
+    model_type="language_model", backend=["fsdp2"], device="cuda", vendor="nvidia"
+)
+class PolicyTokensEngine(FSDPEngineWithLMHead):
+    """FSDP2; logits, log probabilities and entropy of what the policy wrote, nothing else."""
+
+    head_rows: torch.Tensor | None = None
+    """Rows of the flattened hidden states (rows x columns of the model's input, in this order) that
+    the output head is given in the forward pass that comes; None: all."""
+
+    def prepare_model_inputs(
+        self, micro_batch: TensorDict
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """verl's, and which hidden states are needed."""
+        inputs, arguments = super().prepare_model_inputs(micro_batch)
+        self.head_rows = None
+        if self.use_ulysses_sp or any(_said(micro_batch, name, False) for name in _BY_VERL):
+            return inputs, arguments
+        places = policy_places(micro_batch)
+        offsets = micro_batch["input_ids"].offsets()
+        row = torch.bucketize(places, offsets[1:], right=True)
+        arguments["places"], arguments["temperature_of_places"] = (
+            places,
+            _temperatures(micro_batch, len(offsets) - 1, places.device)[row],
+        )
+        if _said(micro_batch, "use_remove_padding", True):
+            self.head_rows = places
+            return inputs, arguments
+        columns = inputs["input_ids"].shape[1]
+        self.head_rows = row * columns + places - offsets[row]
+        # What stands behind a token is not seen by it: padding on the right needs no mask, and
+        # every row counts from 0. Without both, attention takes its fast path.
+        inputs["attention_mask"] = inputs["position_ids"] = None
+        return inputs, arguments
+
+    def prepare_model_outputs(
+        self,
+        output: Any,
+        output_args: dict[str, Any],
+        micro_batch: TensorDict,
+        logits_processor_func: Any,
+    ) -> dict[str, torch.Tensor]:
+        """Log probability of each next token (and entropy), 0 where the policy wrote nothing."""
+        if "places" not in output_args:
+            made: dict[str, torch.Tensor] = super().prepare_model_outputs(
+                output, output_args, micro_batch, logits_processor_func
+            )
+            return made
+        places, ids = output_args["places"], micro_batch["input_ids"]
+        with_entropy = _said(micro_batch, "calculate_entropy", False)
+        log_probs, entropy = token_log_probs(
+            output.logits.squeeze(0),
+            ids.values()[places + 1],
+            output_args["temperature_of_places"],
+            entropy=with_entropy,
+        )
+        found = {"log_probs": log_probs, **({"entropy": entropy} if with_entropy else {})}
+        return {name: _spread(values, places, ids) for name, values in found.items()}
+
+    def give_head_its_rows(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Have the output head of a model take `head_rows` alone; returns the model.
+
+        A model's own argument for that, `logits_to_keep`, takes columns and not single tokens, and
+        the forward pass that verl gives Qwen3.5 does not know it.
+        """
+        module.get_output_embeddings().register_forward_pre_hook(self._head_input)
+        return module
+
+    def _build_module(self) -> torch.nn.Module:
+        return self.give_head_its_rows(super()._build_module())
+
+    def _head_input(self, head: torch.nn.Module, given: tuple[torch.Tensor]) -> Any:
+        if self.head_rows is None:
+            return None
+        (hidden,) = given
+        return (hidden.flatten(0, 1).index_select(0, self.head_rows).unsqueeze(0),)
+
+
+def policy_places(micro_batch: TensorDict) -> torch.Tensor:
+    """Where in `input_ids.values()` a token of the policy comes next: shape (n,), ascending.
+
+    A batch without any, which is one of padding, has one place: a model has to be given something.
+
+    Args:
+        micro_batch: With nested `prompts`, `input_ids`, and `loss_mask` over response tokens.
+    """
+    mask, ids = micro_batch["loss_mask"], micro_batch["input_ids"]
+    lengths = mask.offsets().diff()
+    first = ids.offsets()[:-1] + micro_batch["prompts"].offsets().diff() - 1
+    within = torch.arange(len(mask.values()), device=first.device)
+    within = within - mask.offsets()[:-1].repeat_interleave(lengths)
+    places = (first.repeat_interleave(lengths) + within)[mask.values().bool()]
+    return places if len(places) else places.new_zeros(1)
+
+
+def _spread(values: torch.Tensor, places: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Values (n,) at their places in the nested form of `ids`, 0 elsewhere."""
+    flat = values.new_zeros(len(ids.values())).index_copy(0, places, values)
+    return torch.nested.nested_tensor_from_jagged(flat, ids.offsets())
+
+
+def _temperatures(micro_batch: TensorDict, rows: int, device: torch.device) -> torch.Tensor:
+    given = micro_batch["temperature"]
+    if not isinstance(given, torch.Tensor):
+        return torch.full((rows,), float(given), device=device)
+    return given.to(device, torch.float32)
+
+
+def _said(micro_batch: TensorDict, name: str, default: bool) -> bool:
+    return bool(tensordict_utils.get_non_tensor_data(micro_batch, name, default))

@@ -1,0 +1,105 @@
+"""Log probability and entropy of tokens, from logits: plain torch, on any device.
+
+With logits x and temperature T, for the token y that follows:
+
+    log p(y) = x_y / T - logsumexp(x / T)
+    H        = -sum_v p(v) log p(v)
+
+and their gradients, with p = softmax(x / T), in one pass over the same rows:
+
+    d log p(y) / dx_v = (1[v = y] - p_v) / T
+    d H / dx_v        = -p_v (log p_v + H) / T
+
+Called by `seal.train.engine`. verl 0.9.1 has a kernel of flash-attn's for the first formula, and
+where flash-attn is missing a loop over tokens
+(`verl.utils.torch_functional.logprobs_from_logits_v2`).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+CHUNK_BYTES = 2**26
+"""Of one intermediate tensor. A few of them are alive at once, however many rows there are."""
+
+
+def token_log_probs(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    temperature: torch.Tensor,
+    *,
+    entropy: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log probability of each label and entropy of each row.
+
+    Everything is computed in float32 at least, whatever the logits are, and so is what is returned:
+    bfloat16 logits lose nothing but what they had lost already. (verl's loop rounds every result
+    to bfloat16, about 0.03 at a log probability of -10; flash-attn's kernel does as is done here.)
+
+    Args:
+        logits: Shape (rows, vocabulary). **The backward pass writes their gradient over them**: one
+            tensor of this size is enough. Who needs them afterwards keeps a copy; torch refuses a
+            second backward pass.
+        labels: Shape (rows,), token ids.
+        temperature: Shape (rows,), above 0.
+        entropy: Whether it is wanted; without, zeros are returned in its place.
+        chunk_bytes: Size of an intermediate tensor at most, unless one row is larger.
+
+    Returns:
+        Two tensors of shape (rows,).
+    """
+    found: tuple[torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(
+        logits, labels, temperature, entropy, chunk_bytes
+    )
+    return found
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        temperature: torch.Tensor,
+        with_entropy: bool,
+        chunk_bytes: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        exact = torch.promote_types(logits.dtype, torch.float32)
+        log_probs, entropy, norm = (logits.new_zeros(len(labels), dtype=exact) for _ in range(3))
+        for part in _chunks(logits, exact, chunk_bytes):
+            log_shares = logits[part].to(exact) / temperature[part, None]
+            norm[part] = torch.logsumexp(log_shares, dim=-1)
+            log_shares.sub_(norm[part, None])
+            log_probs[part] = log_shares.gather(-1, labels[part, None])[:, 0]
+            if with_entropy:
+                entropy[part] = log_shares.exp().mul_(log_shares).sum(dim=-1).neg_()
+        ctx.save_for_backward(logits, labels, temperature, norm, entropy)
+        ctx.with_entropy, ctx.chunk_bytes = with_entropy, chunk_bytes
+        return log_probs, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, of_log_probs: torch.Tensor, of_entropy: torch.Tensor
+    ) -> tuple[torch.Tensor, None, None, None, None]:
+        logits, labels, temperature, norm, entropy = ctx.saved_tensors
+        for part in _chunks(logits, norm.dtype, ctx.chunk_bytes):
+            log_shares = logits[part].to(norm.dtype) / temperature[part, None]
+            log_shares.sub_(norm[part, None])
+            shares = log_shares.exp()
+            factor = -of_log_probs[part, None]
+            if ctx.with_entropy:
+                factor = factor - of_entropy[part, None] * log_shares.add_(entropy[part, None])
+            gradient = shares.mul_(factor)
+            gradient.scatter_add_(-1, labels[part, None], of_log_probs[part, None])
+            logits[part] = gradient.div_(temperature[part, None]).to(logits.dtype)
+        return logits, None, None, None, None
+
+
+def _chunks(logits: torch.Tensor, exact: torch.dtype, chunk_bytes: int) -> Iterator[slice]:
+    rows, vocabulary = logits.shape
+    step = max(1, chunk_bytes // (vocabulary * exact.itemsize))
+    return (slice(start, start + step) for start in range(0, rows, step))

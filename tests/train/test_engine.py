@@ -1,0 +1,167 @@
+"""The engine's log probabilities against verl's own, in values and gradients, padded and packed."""
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from verl.utils import tensordict_utils
+from verl.utils import torch_functional as verl_functions
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from seal.train.cpu.engine import CpuFSDPEngine
+from seal.train.engine import PolicyTokensEngine, policy_places
+
+VOCABULARY = 50
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "attn_implementation": "sdpa",
+}
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
+}
+ROWS = (
+    # Prompt tokens, and where the policy wrote among the response tokens.
+    (5, [1, 1, 0, 0, 1]),
+    (9, [1, 1, 1]),
+    (3, [0, 1, 1, 1, 0, 0, 0, 1, 1]),
+)
+
+
+def nested(rows: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+
+def batch(rows: Any, packed: bool, temperature: Any = 1.0, **flags: Any) -> TensorDict:
+    """A micro-batch as verl's workers make it of rollouts."""
+    draw = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(1, VOCABULARY, (size,), generator=draw) for size, _ in rows]
+    responses = [torch.randint(1, VOCABULARY, (len(mask),), generator=draw) for _, mask in rows]
+    ids = [torch.cat(pair) for pair in zip(prompts, responses, strict=True)]
+    made = TensorDict(
+        {
+            "prompts": nested(prompts),
+            "responses": nested(responses),
+            "loss_mask": nested([torch.tensor(mask) for _, mask in rows]),
+            "input_ids": nested(ids),
+            "position_ids": nested([torch.arange(len(one)) for one in ids]),
+        },
+        batch_size=len(rows),
+    )
+    if isinstance(temperature, torch.Tensor):
+        made["temperature"] = temperature
+    else:
+        flags["temperature"] = temperature
+    tensordict_utils.assign_non_tensor(made, use_remove_padding=packed, **flags)
+    return made
+
+
+def engine(kind: type[FSDPEngineWithLMHead]) -> Any:
+    made = kind.__new__(kind)
+    made.pad_to_length = None
+    made.use_ulysses_sp = False
+    settings = {"entropy_checkpointing": False, "entropy_from_logits_with_chunking": False}
+    made.engine_config = type("Config", (), settings)()
+    made.compute_entropy_from_logits = verl_functions.entropy_from_logits
+    return made
+
+
+def played(kind: type[FSDPEngineWithLMHead], make: Any, data: TensorDict) -> Any:
+    """A model with the same weights each time, the rows that its head was given, the outputs."""
+    torch.manual_seed(2)
+    model, made, seen = make(), engine(kind), []
+    if isinstance(made, PolicyTokensEngine):
+        made.give_head_its_rows(model)
+    model.lm_head.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:2]))
+    inputs, arguments = made.prepare_model_inputs(data)
+    output = model(**inputs, use_cache=False)
+    return model, seen, made.prepare_model_outputs(output, arguments, data, None)
+
+
+def of_policy(values: torch.Tensor, data: TensorDict) -> torch.Tensor:
+    """What stands before the policy's tokens, in the order of rows."""
+    prompts = data["prompts"].offsets().diff().tolist()
+    found = [
+        row[mask.nonzero()[:, 0] + prompt - 1]
+        for row, mask, prompt in zip(
+            values.unbind(), data["loss_mask"].unbind(), prompts, strict=True
+        )
+    ]
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1]], ids=["three", "one"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7, torch.tensor([0.5, 1.0, 2.0])], ids=str)
+def test_the_policys_log_probabilities_and_their_gradients_are_verls(
+    name: str, packed: bool, rows: Any, temperature: Any
+) -> None:
+    if isinstance(temperature, torch.Tensor):
+        temperature = temperature[: len(rows)]
+    gradients, found = [], []
+    for kind in (FSDPEngineWithLMHead, PolicyTokensEngine):
+        data = batch(rows, packed, temperature, calculate_entropy=True)
+        model, _, output = played(kind, MODELS[name], data)
+        taken = {what: of_policy(output[what], data) for what in ("log_probs", "entropy")}
+        (taken["log_probs"].sum() + 0.3 * taken["entropy"].sum()).backward()
+        gradients.append([one.grad for one in model.parameters()])
+        found.append(taken)
+    theirs, ours = found
+    for what in ("log_probs", "entropy"):
+        assert torch.allclose(ours[what], theirs[what], atol=1e-5), what
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+        assert one.abs().max() > 0
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_elsewhere_there_is_nothing(packed: bool) -> None:
+    data = batch(ROWS, packed)
+    _, seen, output = played(PolicyTokensEngine, MODELS["llama"], data)
+    values = output["log_probs"]
+    assert values.is_nested and torch.equal(values.offsets(), data["input_ids"].offsets())
+    assert "entropy" not in output
+    # Three rows of 10, 12 and 12 tokens: prompt + response token - 1.
+    places = [4, 5, 8, 10 + 8, 10 + 9, 10 + 10, *(22 + 2 + one for one in (1, 2, 3, 7, 8))]
+    assert policy_places(data).tolist() == places
+    assert (values.values() != 0).nonzero()[:, 0].tolist() == places
+    # The output head saw these tokens and no others.
+    assert seen == [(1, len(places))]
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_a_batch_of_padding_is_no_error(packed: bool) -> None:
+    data = batch([(4, [0, 0]), (2, [0])], packed)
+    model, seen, output = played(PolicyTokensEngine, MODELS["llama"], data)
+    assert output["log_probs"].values().shape == (9,) and seen == [(1, 1)]
+    # Every rank has to have a backward pass.
+    (output["log_probs"].values() * 0.0).sum().backward()
+    assert all(one.grad is not None for one in model.parameters())
+
+
+def test_what_only_verl_has_is_left_to_it() -> None:
+    data = batch(ROWS, False, calculate_sum_pi_squared=True)
+    _, seen, output = played(PolicyTokensEngine, MODELS["llama"], data)
+    assert seen == [(3, 12)]
+    assert output.keys() == {"log_probs", "sum_pi_squared"}
+
+
+def test_each_device_gets_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for device, vendor, kind in (
+        ("cuda", "nvidia", PolicyTokensEngine),
+        ("cuda", "amd", FSDPEngineWithLMHead),
+        ("cpu", "generic", CpuFSDPEngine),
+    ):
+        monkeypatch.setenv("VERL_ENGINE_DEVICE", device)
+        monkeypatch.setenv("VERL_ENGINE_VENDOR", vendor)
+        assert EngineRegistry.get_engine_cls("language_model", "fsdp2") is kind
