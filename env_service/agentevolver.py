@@ -119,7 +119,8 @@ def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRoute
     @routes.post("/step")
     async def step(body: Body) -> Response:
         instance_id, one = known(body)
-        message = body.messages[-1] if isinstance(body.messages, list) else body.messages
+        given = body.messages if isinstance(body.messages, list) else [body.messages]
+        message = given[-1] if given else None
         if not message:
             raise ServiceError(422, "bad_message", "messages of /step is one assistant message")
         try:

@@ -6,12 +6,13 @@ CONFIG.json is a model's configuration (keys of a config.json). Nothing is alloc
 computed: tensors have shapes alone, the process group is torch's fake one, and torch's tracker adds
 up what would be alive. The model is wrapped by verl's own function, with the engine's output head
 and log probabilities. A micro-batch is one sequence; gradients are those of a second one, when
-those of the first are there. Printed is JSON, a line for each number of ranks: bytes of a rank by
-kind, at the peak.
+those of the first are there. Printed is JSON, a line for each configuration, number of the policy's
+tokens and number of ranks: bytes of a rank by kind, at the peak.
 """
 
 import argparse
 import gc
+import itertools
 import json
 import os
 import sys
@@ -108,14 +109,14 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
 def main() -> int:
     """Read the command line, simulate, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path, help="a model's configuration, JSON")
+    parser.add_argument("configs", type=Path, nargs="+", help="models' configurations, JSON")
     parser.add_argument("--ranks", type=int, nargs="+", required=True, help="one or several")
     parser.add_argument("--tokens", type=int, required=True)
-    parser.add_argument("--own", type=int, required=True)
+    parser.add_argument("--own", type=int, nargs="+", required=True, help="one or several")
     args = parser.parse_args()
-    described = json.loads(args.config.read_text("utf-8"))
-    for ranks in args.ranks:
-        print(json.dumps(simulate(described, ranks, args.tokens, args.own)))
+    described = [json.loads(config.read_text("utf-8")) for config in args.configs]
+    for one, own, ranks in itertools.product(described, args.own, args.ranks):
+        print(json.dumps(simulate(one, ranks, args.tokens, own)))
     return 0
 
 

@@ -180,3 +180,12 @@ def test_an_instance_that_is_not_there_is_an_error(client: Client) -> None:
         status, reply = client.service.request("POST", f"/agentevolver/{endpoint}", body)
         assert (status, reply["error"]["code"]) == (404, "unknown_instance")
     assert client.post("release", instance_id="nobody") == {"released": False}
+
+
+@pytest.mark.parametrize("messages", [[], {}, [{}], None])
+def test_a_step_without_a_message_is_refused(client: Client, messages: Any) -> None:
+    client.post("create", env_type="bfcl", task_id="multi_turn_base_0", instance_id="empty")
+    body = {"instance_id": "empty", "messages": messages}
+    status, reply = client.service.request("POST", "/agentevolver/step", body)
+    assert (status, reply["error"]["code"]) == (422, "bad_message")
+    client.post("release", instance_id="empty")
