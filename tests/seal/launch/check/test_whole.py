@@ -125,9 +125,8 @@ def test_prompts_are_counted_where_model_and_service_are_there(
 
 
 @pytest.mark.slow
-def test_the_command_names_every_reason_in_twenty_seconds(tmp_path: Path) -> None:
+def test_the_command_names_every_reason() -> None:
     """exp/SEAL.yaml on a machine without a GPU: exit code 1 and a line for each reason."""
-    started = time.monotonic()
     done = subprocess.run(
         [
             sys.executable,
@@ -144,11 +143,12 @@ def test_the_command_names_every_reason_in_twenty_seconds(tmp_path: Path) -> Non
         check=False,
         timeout=120,
     )
-    assert time.monotonic() - started < 60
     levels = {line.split()[0]: line for line in done.stdout.splitlines() if line[:1].strip()}
     if (ROOT / ".venv/flavour").read_text().strip() == "cpu":
         assert done.returncode == 1
-        assert "error" in levels["torch"] and "error" in levels["flash-attn"]
+        assert "error" in levels["GPUs"] and "error" in levels["torch"]
+        # Recipes go without it where it is not installed.
+        assert "warning" in levels["flash-attn"]
     assert "this run can" in done.stdout
 
 
