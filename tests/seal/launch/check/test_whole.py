@@ -2,10 +2,8 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import pytest
