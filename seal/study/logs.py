@@ -22,10 +22,7 @@ from seal.validation_log import BadValidationLog, Rollout, json_objects, read_fo
 FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
 _KEPT_OF_A_ROUND = ("time", "step", "metrics", "rollouts", "dropped_groups", "labels", "interface")
 _KEPT_OF_A_ROLLOUT = ("step", "suite", "task_id", "category", "score", "truncated", "ended")
-_KEPT_OF_METRICS = (
-    *("timing_s/step", "timing_s/testing", "perf/total_num_tokens"),
-    *("actor/entropy", "actor/entropy_loss"),
-)
+_KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens")
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ ROUND_METRICS = (
     "seal/advantage/token_mean_after",
     "seal/weight/mean",
     "seal/truncated_share",
+    "seal/entropy",
 )
-"""Of each round, with a band over seeds; actor/entropy comes from verl."""
+"""Of each round, with a band over seeds."""
 
 
 def report(
@@ -138,11 +139,6 @@ def _training(recipe: str, runs: Runs) -> dict[str, Any]:
             step = int(line["step"])
             measured = {key: line["metrics"].get(key) for key in ROUND_METRICS}
             measured |= _label_shares(line["labels"])
-            of_verl = logs.metrics.get(step, {})
-            # Of the old policy, or, where its pass is left out, of the first one that is updated.
-            measured["actor/entropy"] = of_verl.get(
-                "actor/entropy", of_verl.get("actor/entropy_loss")
-            )
             for key, value in measured.items():
                 if value is not None:
                     values.setdefault(key, {}).setdefault(step, []).append(value)

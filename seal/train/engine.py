@@ -5,18 +5,25 @@ makes logits of all of them. Here the hidden states of the others are left out b
 head, in packed and in padded batches alike, and the log probabilities come from
 `seal.train.log_probs`, which needs no flash-attn.
 
+An update leaves out dialogues whose advantages are all 0, as in a group that all passed or all
+failed, where the loss has nothing but advantages: their gradient is 0.
+
 Imported through `actor_rollout_ref.model.external_lib` in every process that reads the model
 configuration. verl looks for an engine of the vendor before one of the device, so registering this
 one for NVIDIA's GPUs takes nothing away; `seal.train.cpu.engine` is its kin for the processor.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils
+from verl.utils.device import get_device_id
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.utils.losses import ppo_loss
 
 from seal.train.log_probs import token_log_probs
 
@@ -33,6 +40,37 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
     head_rows: torch.Tensor | None = None
     """Rows of the flattened hidden states (rows x columns of the model's input, in this order) that
     the output head is given in the forward pass that comes; None: all."""
+
+    def forward_backward_batch(
+        self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
+    ) -> Any:
+        """verl's, in an update without the dialogues that have no part in the gradient.
+
+        The loss stays a mean over the tokens of all dialogues. verl's other figures of an update
+        (actor/ppo_kl, actor/pg_clipfrac) are means over the micro-batches that remain.
+        """
+        if forward_only or not _is_of_advantages(loss_function, data):
+            return super().forward_backward_batch(data, loss_function, forward_only)
+        tokens = self._over_ranks(data["loss_mask"].sum(), torch.distributed.ReduceOp.SUM)
+
+        def loss_of_all(model_output: Any, data: TensorDict, dp_group: Any = None) -> Any:
+            tensordict_utils.assign_non_tensor(data, batch_num_tokens=tokens)
+            return loss_function(model_output=model_output, data=data, dp_group=dp_group)
+
+        pulls = torch.tensor([bool(row.any()) for row in data["advantages"].unbind()])
+        # Ranks have the same number of micro-batches, and each has one at least.
+        wanted = self._over_ranks(pulls.sum().clamp(min=1), torch.distributed.ReduceOp.MAX)
+        if not _said(data, "use_dynamic_bsz", True):
+            size = int(tensordict_utils.get_non_tensor_data(data, "micro_batch_size_per_gpu", 1))
+            wanted = -(-wanted // size) * size
+        kept = pulls.to(torch.int).argsort(descending=True, stable=True)[:wanted].sort().values
+        some = tensordict_utils.index_select_tensor_dict(data, kept)
+        return super().forward_backward_batch(some, loss_of_all, forward_only)
+
+    def _over_ranks(self, number: torch.Tensor, how: Any) -> int:
+        number = number.to(get_device_id())
+        torch.distributed.all_reduce(number, op=how, group=self.get_data_parallel_group())
+        return int(number)
 
     def prepare_model_inputs(
         self, micro_batch: TensorDict
@@ -100,6 +138,19 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
             return None
         (hidden,) = given
         return (hidden.flatten(0, 1).index_select(0, self.head_rows).unsqueeze(0),)
+
+
+def _is_of_advantages(loss_function: Callable[..., Any], data: TensorDict) -> bool:
+    """Whether a loss, and everything that is logged of it, is 0 where advantages are."""
+    if not isinstance(loss_function, partial) or loss_function.func is not ppo_loss:
+        return False
+    config = loss_function.keywords["config"]
+    return bool(
+        not config.use_kl_loss
+        and not config.entropy_coeff
+        and config.policy_loss.get("loss_mode", "vanilla") == "vanilla"
+        and not _said(data, "calculate_entropy", False)
+    )
 
 
 def policy_places(micro_batch: TensorDict) -> torch.Tensor:

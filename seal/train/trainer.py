@@ -104,10 +104,14 @@ class SealTrainer(PPOTrainerSync):
             for key, tag in zip(batch.keys, batch.tags, strict=True)
             if not tag.get("is_padding", False)
         ]
+        sampled = bool(self.config.actor_rollout_ref.rollout.calculate_log_probs)
         data = tq.kv_batch_get(
             keys=keys,
             partition_id=batch.partition_id,
-            select_fields=["advantages", "response_mask", "extra_fields"],
+            select_fields=[
+                *("advantages", "response_mask", "extra_fields"),
+                *(["rollout_log_probs"] if sampled else []),
+            ],
         )
         # pop, as verl does: indexing unwraps non-tensor stacks in tensordict 0.10
         extra_fields = data.pop("extra_fields").tolist()
@@ -131,13 +135,17 @@ class SealTrainer(PPOTrainerSync):
             partition_id=batch.partition_id,
             fields=TensorDict({"advantages": weighted}, batch_size=len(keys)),
         )
+        masks = data["response_mask"].unbind()
+        measured = _advantage_metrics(before, after, masks)
+        if sampled:
+            measured["seal/entropy"] = _entropy(data["rollout_log_probs"].unbind(), masks)
         self._note_round(
             metrics,
             keys=keys,
             groups=groups,
             records=records,
             weights=weights,
-            advantages=_advantage_metrics(before, after, data["response_mask"].unbind()),
+            measured=measured,
         )
         return batch
 
@@ -160,7 +168,7 @@ class SealTrainer(PPOTrainerSync):
         groups: list[str],
         records: list[RolloutRecord],
         weights: list[tuple[float, ...]],
-        advantages: dict[str, float],
+        measured: dict[str, float],
     ) -> None:
         """Aggregate the round into C_t and prepare its log line."""
         rewards: dict[str, list[float]] = {}
@@ -168,7 +176,7 @@ class SealTrainer(PPOTrainerSync):
             rewards.setdefault(group, []).append(record.training_reward)
         scalars = round_metrics(records, weights, self._state.utilities, self._loop.weights)
         scalars["seal/mixed_group_share"] = mixed_group_share(rewards)
-        scalars |= advantages
+        scalars |= measured
         for label, utility in self._state.utilities.items():
             scalars[f"seal/utility/{label.value}"] = utility
         scalars["seal/interface/version"] = self._interface.version
@@ -436,3 +444,17 @@ def _advantage_metrics(
         total = sum(float(one.sum()) for one in advantages)
         metrics[f"seal/advantage/token_mean_{name}"] = total / written
     return metrics
+
+
+def _entropy(log_probs: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> float:
+    """Entropy of a token as it was sampled, in nats: the mean of minus its log probability.
+
+    An estimate from the tokens at hand, right on average; verl's own, from the whole distribution,
+    takes a pass over the batch.
+
+    Args:
+        log_probs: The rollout engine's, of the response tokens of each trajectory.
+        masks: Where the policy wrote.
+    """
+    total = sum(float((one * mask).sum()) for one, mask in zip(log_probs, masks, strict=True))
+    return -total / max(1.0, sum(float(mask.sum()) for mask in masks))

@@ -108,7 +108,7 @@ def write_run(
     metrics = [
         {
             "step": step,
-            "data": {"timing_s/step": 10.0, "perf/total_num_tokens": 500, "actor/entropy": 0.2},
+            "data": {"timing_s/step": 10.0, "perf/total_num_tokens": 500},
         }
         for step in range(1, rounds + 1)
     ]

@@ -1,16 +1,24 @@
 """The engine's log probabilities against verl's own, in values and gradients, padded and packed."""
 
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed
 from tensordict import TensorDict
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from verl.utils import tensordict_utils
 from verl.utils import torch_functional as verl_functions
+from verl.workers.config import ActorConfig
 from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.utils.losses import ppo_loss
 
+import seal.train.engine
 from seal.train.cpu.engine import CpuFSDPEngine
 from seal.train.engine import PolicyTokensEngine, policy_places
 
@@ -165,3 +173,93 @@ def test_each_device_gets_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("VERL_ENGINE_DEVICE", device)
         monkeypatch.setenv("VERL_ENGINE_VENDOR", vendor)
         assert EngineRegistry.get_engine_cls("language_model", "fsdp2") is kind
+
+
+# ---- dialogues without an advantage ---------------------------------------------------------
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process group of one, and the processor in place of verl's default device."""
+    for module in (transformer_impl, seal.train.engine):
+        monkeypatch.setattr(module, "get_device_id", lambda: "cpu")
+    monkeypatch.setattr(transformer_impl, "get_device_name", lambda: "cpu")
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def updated(
+    kind: type[FSDPEngineWithLMHead], advantages: Any, packed: bool, size: int, **settings: Any
+) -> tuple[list[Any], list[int], dict[str, Any]]:
+    """Gradients of an update, the rows of each of its forward passes, its metrics."""
+    rows = (*ROWS, ROWS[0])
+    data = batch(
+        rows,
+        packed,
+        use_dynamic_bsz=False,
+        micro_batch_size_per_gpu=size,
+        global_batch_size=len(rows),
+        calculate_entropy=settings.pop("calculate_entropy", False),
+    )
+    masks = data["loss_mask"].unbind()
+    draw = torch.Generator().manual_seed(3)
+    data["response_mask"] = data["loss_mask"]
+    data["advantages"] = nested([one * mask for one, mask in zip(advantages, masks, strict=True)])
+    data["old_log_probs"] = nested([-3.0 - torch.rand(len(mask), generator=draw) for mask in masks])
+    config = ActorConfig(
+        strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=size, **settings
+    )
+    torch.manual_seed(2)
+    made, passes = engine(kind), []
+    made.module = MODELS["llama"]()
+    made.module.register_forward_hook(
+        lambda _, __, given, ___: passes.append(given["input_ids"].shape), with_kwargs=True
+    )
+    if isinstance(made, PolicyTokensEngine):
+        made.give_head_its_rows(made.module)
+    made.ulysses_sequence_parallel_size = 1
+    made._autocast_dtype = torch.float32
+    made.get_data_parallel_group = lambda: None
+    made.get_data_parallel_size = lambda: 1
+    found = made.forward_backward_batch(data, partial(ppo_loss, config=config))
+    return [one.grad for one in made.module.parameters()], passes, found["metrics"]
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize(
+    ("pulling", "size", "passes"),
+    [((0, 2), 1, 2), ((3,), 2, 1), ((), 1, 1), ((0, 1, 2), 2, 2), ((0, 1, 2, 3), 1, 4)],
+    ids=["two", "one of two", "none", "three of four", "all"],
+)
+def test_dialogues_without_an_advantage_are_left_out_and_change_nothing(
+    packed: bool, pulling: tuple[int, ...], size: int, passes: int
+) -> None:
+    advantages = [
+        torch.randn(len(mask), generator=torch.Generator().manual_seed(number))
+        if number in pulling
+        else torch.zeros(len(mask))
+        for number, (_, mask) in enumerate((*ROWS, ROWS[0]))
+    ]
+    theirs, of_verl, _ = updated(FSDPEngineWithLMHead, advantages, packed, size)
+    ours, played, metrics = updated(PolicyTokensEngine, advantages, packed, size)
+    assert len(of_verl) == 4 // size and len(played) == passes
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+    assert any(one.abs().max() > 1e-3 for one in ours) == bool(pulling)
+    assert {"actor/pg_loss", "actor/ppo_kl"} <= metrics.keys()
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize(
+    "settings",
+    [{"entropy_coeff": 0.01, "calculate_entropy": True}, {"calculate_entropy": True}],
+    ids=["entropy pulls", "entropy is logged"],
+)
+def test_where_more_than_advantages_counts_all_dialogues_are_played(settings: Any) -> None:
+    nothing = [torch.zeros(len(mask)) for _, mask in (*ROWS, ROWS[0])]
+    _, played, _ = updated(PolicyTokensEngine, nothing, True, 1, **settings)
+    assert len(played) == 4

@@ -71,7 +71,8 @@ def extra_fields(reward: float, label: Label) -> dict[str, Any]:
 def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     made = SealTrainer.__new__(SealTrainer)
     made.global_steps = 7
-    made.config = OmegaConf.create({"seed": 1})
+    rollout = {"calculate_log_probs": True}
+    made.config = OmegaConf.create({"seed": 1, "actor_rollout_ref": {"rollout": rollout}})
     made._loop = LoopConfig(weights or WeightConfig(), UtilityConfig(), window_rounds=2)
     made._state = LoopState()
     made._interface = INITIAL
@@ -88,6 +89,7 @@ class Queue:
             row.key: {
                 "advantages": torch.tensor(row.advantages),
                 "response_mask": torch.ones(len(row.advantages)),
+                "rollout_log_probs": torch.full((len(row.advantages),), -row.reward - 1.0),
                 "extra_fields": extra_fields(row.reward, row.label),
             }
             for row in rows
@@ -163,6 +165,8 @@ def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
     # Six tokens: 1.0 - 1.5 + 0.25 before, 1.0 - 1.875 + 0.375 after.
     assert metrics["seal/advantage/token_mean_before"] == pytest.approx(-0.25 / 6)
     assert metrics["seal/advantage/token_mean_after"] == pytest.approx(-0.5 / 6)
+    # Two tokens at -2 and four at -1.
+    assert metrics["seal/entropy"] == pytest.approx(8 / 6)
     assert made._state.step == 7
     turns = {label: seen.turns for label, seen in made._state.profile.by_label.items()}
     assert turns == {Label.PASS: 4, Label.MISSING_TOOL_CALL: 1, Label.INVALID_TOOL_CALL: 1}
@@ -282,7 +286,7 @@ def resumable(folder: Path, step: int, **resume: Any) -> SealTrainer:
     made = trainer(folder / "loop")
     made.global_steps = step
     keys = {"default_local_dir": str(folder), "resume_mode": "auto", "resume_from_path": None}
-    made.config = OmegaConf.create({"seed": 1, "trainer": {**keys, **resume}})
+    made.config.trainer = {**keys, **resume}
     return made
 
 
