@@ -40,4 +40,9 @@ if [ "$fast" = no ]; then
     part 'slow tests, service' "$service" -m pytest -q $spread -m slow tests/env_service
     part 'pages in a browser' "$trainer" -m pytest -q -rs -m browser tests/browser
     part 'end to end' "$trainer" -m pytest -q --durations=10 -m e2e tests/e2e
+    if [ -n "${CUDA_SET:-}" ]; then
+        part 'packages for GPUs' bash scripts/test_cuda_set.sh "$CUDA_SET"
+    else
+        printf '\n== packages for GPUs: NOT TESTED. CUDA_SET=FOLDER downloads them (11 GB) and does\n'
+    fi
 fi

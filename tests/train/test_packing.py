@@ -4,54 +4,18 @@ import inspect
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from small_models import small
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from verl.models.transformers.monkey_patch import apply_monkey_patch
 
 from seal.launch.check.model import Model
 from seal.launch.recipe import EXP, load_recipe
-from seal.launch.shapes import CONFIGS
 
-SMALL = {
-    "vocab_size": 256,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 4,
-    "max_position_embeddings": 128,
-    # Layers that do more than pass on what they get.
-    "initializer_range": 0.1,
-}
-SMALL_LINEAR = {
-    "head_dim": 16,
-    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
-    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 16),
-}
-SMALL_VISION = {
-    "depth": 1,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_heads": 2,
-    "out_hidden_size": 64,
-    "num_position_embeddings": 64,
-}
 BACKBONES = sorted(path.stem for path in (EXP / "backbone").glob("*.yaml"))
 LEAKS = {"qwen3.5-4b"}
-
-
-def small(backbone: str) -> Any:
-    """The backbone's architecture, four layers of width 64."""
-    path = load_recipe(EXP / "SEAL.yaml", [f"backbone={backbone}"]).actor_rollout_ref.model.path
-    known = dict(CONFIGS[path])
-    kind = known.pop("model_type")
-    if text := known.pop("text_config", None):
-        text = {**text, **SMALL, **SMALL_LINEAR}
-        return AutoConfig.for_model(kind, **known, text_config=text, vision_config=SMALL_VISION)
-    return AutoConfig.for_model(kind, **{**known, **SMALL})
 
 
 Logits = Callable[[torch.Tensor, list[int]], torch.Tensor]

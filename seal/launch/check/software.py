@@ -21,18 +21,18 @@ def needed_modules(recipe: DictConfig, model: Model) -> tuple[str, ...]:
         recipe: Resolved recipe.
         model: Its model.
     """
-    flash = (FLASH_ATTENTION,) if _attention(recipe) == FLASH else ()
-    linear = (LINEAR_ATTENTION,) if _on_cuda(recipe) and model.linear_attention else ()
+    flash = (FLASH_ATTENTION,) if attention(recipe) == FLASH else ()
+    linear = (LINEAR_ATTENTION,) if on_cuda(recipe) and model.linear_attention else ()
     return flash + linear
 
 
 def flash_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
     """flash-attn where the recipe asks for it, which exp/SEAL.yaml does where it is installed."""
     if FLASH_ATTENTION not in needed_modules(recipe, model):
-        if _on_cuda(recipe):
+        if on_cuda(recipe):
             yield warning(
                 "flash-attn",
-                f"not used, {_attention(recipe)} in its place: the same results up to rounding, "
+                f"not used, {attention(recipe)} in its place: the same results up to rounding, "
                 "slower with long dialogues (docs/gpu.md)",
             )
         return
@@ -71,7 +71,7 @@ def linear_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iter
 
 def compiler(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
     """What Triton compiles its launchers with, at the first use of a kernel."""
-    if not _on_cuda(recipe) or machine.cluster is not None:
+    if not on_cuda(recipe) or machine.cluster is not None:
         return
     lacks = [] if machine.compiler else ["a C compiler (gcc)"]
     lacks += [] if machine.python_headers else ["Python's headers (Python.h)"]
@@ -85,11 +85,12 @@ def compiler(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Fi
         yield ok("compiler", f"{machine.compiler}, Python.h")
 
 
-def _attention(recipe: DictConfig) -> str:
-    """In transformers' words; verl's default where the recipe says nothing."""
+def attention(recipe: DictConfig) -> str:
+    """The trainer's, in transformers' words; verl's default where the recipe says nothing."""
     told = recipe.actor_rollout_ref.model.override_config
     return str(told.get("attn_implementation", FLASH))
 
 
-def _on_cuda(recipe: DictConfig) -> bool:
+def on_cuda(recipe: DictConfig) -> bool:
+    """Whether the recipe trains on NVIDIA's GPUs."""
     return bool(recipe.trainer.device == "cuda")

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Tests the packages for GPUs on a machine without one; see --help.
+set -euo pipefail
+
+usage() {
+    cat <<'TEXT'
+usage: bash scripts/test_cuda_set.sh FOLDER
+
+Installs the packages for GPUs (requirements/trainer-cuda.*) into FOLDER and runs, with them and on the
+processor, the tests of tests/train, and those of tests/cuda, in which vLLM takes this machine for one with
+four H100. No kernel runs. FOLDER takes 12 GB; a second run finds the packages there. Needs gcc, and
+bash install.sh --dev before.
+TEXT
+}
+
+case ${1:-} in
+    --help | -h)
+        usage
+        exit 0
+        ;;
+    '' | -*)
+        usage >&2
+        exit 2
+        ;;
+esac
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ -d .venv/real-tokenizers/models ] || {
+    echo "test_cuda_set: bash install.sh --dev comes first (real tokenizers)" >&2
+    exit 1
+}
+venv=$folder/venv
+files=(requirements/trainer-cuda.txt requirements/trainer-cuda.lock requirements/dev.txt)
+stamp=$(cat "${files[@]}" | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$folder/stamp" 2>/dev/null)" != "$stamp" ]; then
+    rm -rf "$venv"
+    .venv/bin/python -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        -r requirements/trainer-cuda.txt -c requirements/trainer-cuda.lock
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        -r requirements/dev.txt
+    printf '%s\n' "$stamp" >"$folder/stamp"
+fi
+gcc -shared -fPIC -o "$folder/libcuda.so.1" tests/cuda/libcuda.c
+export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Each on its own: what makes vLLM believe in GPUs must not reach the others.
+"$venv/bin/python" -m pytest -q -n 2 --dist loadfile tests/train
+"$venv/bin/python" -m pytest -q -m cuda tests/cuda
