@@ -20,6 +20,8 @@ PHASES = "phases.jsonl"
 ROLLOUTS = "rollouts.jsonl"
 DONE, FAILED, INTERRUPTED = "done", "failed", "interrupted"
 """Last phase of a run: how it ended. A run whose launcher was killed has none of them."""
+FAULT = "fault"
+"""Phase of a trainer that cannot go on and cannot end by itself; its line has a sentence, `said`."""
 
 
 class LoopLog:
@@ -36,6 +38,10 @@ class LoopLog:
     def phase(self, name: str, step: int) -> None:
         """The trainer begins `name` (e.g. rollout, update, weight_transfer) of step `step`."""
         self._append(PHASES, {"phase": name, "step": step})
+
+    def fault(self, said: str, step: int) -> None:
+        """The run has to be ended, for the reason that is said."""
+        self._append(PHASES, {"phase": FAULT, "step": step, "said": said})
 
     def end(self, how: str) -> None:
         """The run has ended, DONE, FAILED or INTERRUPTED, in the step that was begun last."""

@@ -21,7 +21,7 @@ from seal.checkpoint_folder import abandon_after
 from seal.launch import folders
 from seal.launch.folders import RunError
 from seal.launch.processes import Family, last_lines, tail
-from seal.loop_log import PHASES, ROUNDS, LineReader, LoopLog
+from seal.loop_log import FAULT, PHASES, ROUNDS, LineReader, LoopLog
 
 SERVICE_LOG = "service.log"
 # What Ray puts before a line that a worker printed: colour, class, process id.
@@ -84,7 +84,7 @@ def train(
         watch: Told of phases and rounds.
 
     Raises:
-        RunError: It failed, the service died under it, or it stayed in one phase for longer than
+        RunError: It failed, the service or a rollout engine died under it, or it stayed in one phase for longer than
             `launcher.stall_timeout_s`.
     """
     log = config.with_name("train.log")
@@ -107,6 +107,8 @@ def train(
     while True:
         ended = trainer.poll() is not None
         for line in phases.new():
+            if line["phase"] == FAULT:
+                raise RunError(f"training failed: {line['said']}\n(log: {log})")
             phase, since = line["phase"], time.monotonic()
             watch.on_phase(line)
         for line in rounds.new():

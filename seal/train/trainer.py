@@ -32,6 +32,7 @@ from seal.coevolution.interface import Interface, difference
 from seal.coevolution.weights import applies, batch_weights
 from seal.loop_log import LoopLog
 from seal.train import checkpoints, gate, suites
+from seal.train.engine_watch import EngineWatch
 from seal.train.round import (
     RolloutRecord,
     label_counts,
@@ -399,10 +400,22 @@ class SealTrainer(PPOTrainerSync):
     # ---- phases, for the launcher's progress bar and watchdog ----------------------------
 
     def on_init_end(self) -> None:
-        """First transfer of weights."""
+        """First transfer of weights; from now on a rollout engine that dies ends the run."""
+        addresses = self.llm_server_manager.get_addresses()
+        self._engine_watch = EngineWatch(
+            addresses, lambda said: self._loop_log.fault(said, self.global_steps)
+        )
+        self._engine_watch.start()
         self._loop_log.phase("weight_transfer", self.global_steps)
         super().on_init_end()
         self._loop_log.phase("ready", self.global_steps)
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """verl's; rollout engines end with the run, and nobody looks after them any more."""
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            self._engine_watch.stop()
 
     def on_validate_begin(self) -> None:
         """Validation begins."""
