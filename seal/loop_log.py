@@ -21,7 +21,7 @@ ROLLOUTS = "rollouts.jsonl"
 DONE, FAILED, INTERRUPTED = "done", "failed", "interrupted"
 """Last phase of a run: how it ended. A run whose launcher was killed has none of them."""
 FAULT = "fault"
-"""Phase of a trainer that cannot go on and cannot end by itself; its line has a sentence, `said`."""
+"""Phase of a trainer that can neither go on nor end by itself; its line says why (`said`)."""
 
 
 class LoopLog:

@@ -84,8 +84,8 @@ def train(
         watch: Told of phases and rounds.
 
     Raises:
-        RunError: It failed, the service or a rollout engine died under it, or it stayed in one phase for longer than
-            `launcher.stall_timeout_s`.
+        RunError: It failed, the service or a rollout engine died under it, or it stayed in one
+            phase for longer than `launcher.stall_timeout_s`.
     """
     log = config.with_name("train.log")
     loop = folders.ROOT / recipe.seal.loop_dir

@@ -199,6 +199,9 @@ def resumed(run: Run) -> Run:
     config = (ROOT / "launcher_record/e2e/config.yaml").read_text()
     for old in ("experiments/e2e/", "tech_synthetic/e2e/", "experiment_name: e2e"):
         config = config.replace(old, old.replace("e2e", "e2e_resumed"))
+    config = config.replace(
+        "stale_rollout.StaleWorkerExtension", "seal.train.cpu.rollout.CpuWorkerExtension"
+    )
     (record / "config.yaml").write_text(config)
     finished = launch(
         "e2e_resumed",
