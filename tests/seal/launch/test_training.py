@@ -18,6 +18,13 @@ TRAINERS = {
         "raise SystemExit(1)"
     ),
     "hangs": "import time; time.sleep(600)",
+    "faults": (
+        "import pathlib, time\n"
+        "log = pathlib.Path('experiments/quickstart/loop/phases.jsonl')\n"
+        'line = \'{"phase": "fault", "step": 2, "said": "rollout engine 1 of 2 has died"}\\n\'\n'
+        "log.write_text(line)\n"
+        "time.sleep(600)\n"
+    ),
     "ends": "pass",
     "logs": (
         "import os, pathlib\n"
@@ -73,6 +80,11 @@ def test_a_phase_that_never_ends_is_ended(recipe: DictConfig, tmp_path: Path) ->
     recipe.launcher.stall_timeout_s = 1
     with pytest.raises(RunError, match="nothing happened for 1 s in the phase 'start'"):
         run_training(recipe, tmp_path, "hangs")
+
+
+def test_a_fault_that_the_trainer_reports_ends_the_run(recipe: DictConfig, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"failed: rollout engine 1 of 2 has died\n\(log: "):
+        run_training(recipe, tmp_path, "faults")
 
 
 def test_a_service_that_dies_ends_the_run(recipe: DictConfig, tmp_path: Path) -> None:
