@@ -5,11 +5,15 @@ recipe (vLLM, verl and a BFCL service started for the run), then by verl's own s
 the same model with the same prompts, as many rollouts and as many generated tokens. Printed are
 tokens a second, the GPU's idle time, the transfer of weights and memory, each with the ratio of the
 two. No model hub is needed. What the figures mean, and do not, is in docs/gpu.md.
+
+With --trainer-only an update alone is measured, on recorded dialogues: for a machine with torch and
+transformers and without verl, vLLM and Ray.
 """
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -88,10 +92,20 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="with --size tiny: try the script on a machine without a GPU; no figure of speed",
     )
+    parser.add_argument(
+        "--trainer-only",
+        action="store_true",
+        help="an update on recorded dialogues alone; needs torch and transformers, nothing else",
+    )
+    parser.add_argument(
+        "--dialogues", type=int, default=16, help="of an update, with --trainer-only (16)"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="after --: overrides")
     args = parser.parse_args(argv)
     if args.cpu != (args.size == "tiny"):
         parser.error("--cpu goes with --size tiny, and --size tiny with --cpu")
+    if args.trainer_only and (args.overrides or args.gpus not in (None, 1)):
+        parser.error("--trainer-only runs on one GPU and knows no recipe: no overrides, no --gpus")
     if args.steps < 2:
         parser.error("--steps: the first step warms everything up, so at least 2 are needed")
     return args
@@ -328,7 +342,7 @@ def main(argv: Sequence[str]) -> int:
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     out = (args.out or ROOT / f"experiments/gpu_smoke_{args.size}_{stamp}").resolve()
     try:
-        _measure(Console(), args, out)
+        (_measure_update if args.trainer_only else _measure)(Console(), args, out)
     except KeyboardInterrupt:
         again = f"; to go on: --out {out}" if out.exists() else ""
         complaints.print(f"\ngpu_smoke: interrupted; nothing runs any more{again}", markup=False)
@@ -345,7 +359,7 @@ def _measure(console: Console, args: argparse.Namespace, out: Path) -> None:
     recipe = load_recipe(RECIPE, overrides)  # a misspelt override ends it here
     attention = recipe.actor_rollout_ref.model.override_config.attn_implementation
     out.mkdir(parents=True, exist_ok=True)
-    _same_settings(out / "overrides.json", overrides)
+    smoke.same_settings(out / "overrides.json", overrides)
     # Torch comes with it: after everything that can be refused without.
     if TYPE_CHECKING:
         from scripts import smoke_models
@@ -353,8 +367,10 @@ def _measure(console: Console, args: argparse.Namespace, out: Path) -> None:
         import smoke_models
 
     smoke_models.build(args.size, ROOT / MODELS / args.size)
-    seal = _once(out / "seal.json", lambda: measure_seal(console, overrides, handles, out))
-    verl = _once(out / "verl.json", lambda: measure_verl(console, overrides, handles, out, seal))
+    seal = smoke.once(out / "seal.json", lambda: measure_seal(console, overrides, handles, out))
+    verl = smoke.once(
+        out / "verl.json", lambda: measure_verl(console, overrides, handles, out, seal)
+    )
     packages = ("torch", "vllm", "verl", "transformers", "ray")
     report = {
         "machine": {
@@ -376,19 +392,21 @@ def _measure(console: Console, args: argparse.Namespace, out: Path) -> None:
     console.print(f"everything: {out}/report.json", highlight=False, soft_wrap=True)
 
 
-def _same_settings(path: Path, overrides: list[str]) -> None:
-    if path.exists() and json.loads(path.read_text("utf-8")) != overrides:
-        raise smoke.SmokeError(
-            f"{path.parent} holds a measurement with other settings; name another"
-        )
-    path.write_text(json.dumps(overrides, indent=1) + "\n", "utf-8")
+def _measure_update(console: Console, args: argparse.Namespace, out: Path) -> None:
+    # Torch comes with it.
+    if TYPE_CHECKING:
+        from scripts import smoke_update
+    else:
+        import smoke_update
 
-
-def _once(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    if not path.exists():
-        path.write_text(json.dumps(measure()) + "\n", "utf-8")
-    read: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return read
+    device = "cpu" if args.cpu else "cuda"
+    page = smoke_update.report(
+        args.size, device, args.dialogues, args.steps - 1, out, lambda said: console.print(said)
+    )
+    console.print(page, highlight=False, soft_wrap=True, markup=False)
+    console.print(f"everything: {out}/update.json, {out}/update.md", soft_wrap=True)
+    if args.json is not None:
+        shutil.copyfile(out / "update.json", args.json)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ the script prints side by side. No torch here.
 """
 
 import importlib
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -249,6 +251,25 @@ def find_gpus(wanted: int | None) -> tuple[list[Any], list[str]]:
             "asked for); on a machine without one try: --size tiny --cpu"
         )
     return handles[:count], names[:count]
+
+
+def same_settings(path: Path, settings: Sequence[str]) -> None:
+    """Note what is measured in a folder, in its file `path`.
+
+    Raises:
+        SmokeError: Something else was measured there.
+    """
+    if path.exists() and json.loads(path.read_text("utf-8")) != list(settings):
+        raise SmokeError(f"{path.parent} holds a measurement with other settings; name another")
+    path.write_text(json.dumps(list(settings), indent=1) + "\n", "utf-8")
+
+
+def once(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was measured, kept in a file: an interrupted script does not measure it again."""
+    if not path.exists():
+        path.write_text(json.dumps(measure()) + "\n", "utf-8")
+    read: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return read
 
 
 def ratios(seal: dict[str, Any], verl: dict[str, Any]) -> dict[str, float | None]:

@@ -81,12 +81,17 @@ TINY: Config = {
 """Of no real model: for trying the script on a machine without a GPU."""
 
 
+def described(size: str) -> Config:
+    """The model's sizes, with the keys of a config.json."""
+    return TINY if size == "tiny" else CONFIGS[MODELS[size]]
+
+
 def model_config(size: str) -> Any:
     """The model's configuration; ids of the special tokens are those of `make_tokenizer`."""
-    described = dict(TINY if size == "tiny" else CONFIGS[MODELS[size]])
+    sizes = dict(described(size))
     return AutoConfig.for_model(
-        described.pop("model_type"),
-        **described,
+        sizes.pop("model_type"),
+        **sizes,
         bos_token_id=SPECIAL.index("<|endoftext|>"),
         eos_token_id=SPECIAL.index("<|im_end|>"),
         pad_token_id=SPECIAL.index("<|endoftext|>"),

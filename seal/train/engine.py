@@ -25,7 +25,7 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.losses import ppo_loss
 
-from seal.train.log_probs import token_log_probs
+from seal.train.log_probs import give_head_rows, token_log_probs
 
 _BY_VERL = ("use_fused_kernels", "distillation_use_topk", "calculate_sum_pi_squared")
 """What a batch may ask for and only verl's own way has."""
@@ -121,23 +121,8 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
         found = {"log_probs": log_probs, **({"entropy": entropy} if with_entropy else {})}
         return {name: _spread(values, places, ids) for name, values in found.items()}
 
-    def give_head_its_rows(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Have the output head of a model take `head_rows` alone; returns the model.
-
-        A model's own argument for that, `logits_to_keep`, takes columns and not single tokens, and
-        the forward pass that verl gives Qwen3.5 does not know it.
-        """
-        module.get_output_embeddings().register_forward_pre_hook(self._head_input)
-        return module
-
     def _build_module(self) -> torch.nn.Module:
-        return self.give_head_its_rows(super()._build_module())
-
-    def _head_input(self, head: torch.nn.Module, given: tuple[torch.Tensor]) -> Any:
-        if self.head_rows is None:
-            return None
-        (hidden,) = given
-        return (hidden.flatten(0, 1).index_select(0, self.head_rows).unsqueeze(0),)
+        return give_head_rows(super()._build_module(), lambda: self.head_rows)
 
 
 def _is_of_advantages(loss_function: Callable[..., Any], data: TensorDict) -> bool:

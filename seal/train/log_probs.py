@@ -15,7 +15,7 @@ where flash-attn is missing a loop over tokens
 (`verl.utils.torch_functional.logprobs_from_logits_v2`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -55,6 +55,32 @@ def token_log_probs(
         logits, labels, temperature, entropy, chunk_bytes
     )
     return found
+
+
+def give_head_rows(
+    model: torch.nn.Module, wanted: Callable[[], torch.Tensor | None]
+) -> torch.nn.Module:
+    """Have the output head of a model take some of the hidden states alone; returns the model.
+
+    A model's own argument for that, `logits_to_keep`, takes columns and not single tokens, and the
+    forward pass that verl gives Qwen3.5 does not know it.
+
+    Args:
+        model: A causal language model of transformers.
+        wanted: Asked in each forward pass for rows of the flattened hidden states (rows x columns
+            of the input, in this order); None: all.
+    """
+
+    def choose(_head: torch.nn.Module, given: tuple[torch.Tensor]) -> Any:
+        rows = wanted()
+        if rows is None:
+            return None
+        (hidden,) = given
+        return (hidden.flatten(0, 1).index_select(0, rows).unsqueeze(0),)
+
+    head: Any = model.get_output_embeddings()
+    head.register_forward_pre_hook(choose)
+    return model
 
 
 class _TokenLogProbs(torch.autograd.Function):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import smoke_figures
 import smoke_models
+import smoke_update
 from omegaconf import OmegaConf
 from rich.console import Console
 from smoke_figures import Followed, GpuSample, GpuSampler, NoGpuError, SmokeError
@@ -379,9 +380,47 @@ def test_a_loop_that_was_measured_is_not_run_again(tmp_path: Path) -> None:
         return {"figures": {}}
 
     for _ in range(2):
-        assert gpu_smoke._once(tmp_path / "seal.json", measure) == {"figures": {}}
+        assert smoke_figures.once(tmp_path / "seal.json", measure) == {"figures": {}}
     assert calls == [1]
-    gpu_smoke._same_settings(tmp_path / "overrides.json", ["a=1"])
-    gpu_smoke._same_settings(tmp_path / "overrides.json", ["a=1"])
+    smoke_figures.same_settings(tmp_path / "overrides.json", ["a=1"])
+    smoke_figures.same_settings(tmp_path / "overrides.json", ["a=1"])
     with pytest.raises(SmokeError, match="other settings"):
-        gpu_smoke._same_settings(tmp_path / "overrides.json", ["a=2"])
+        smoke_figures.same_settings(tmp_path / "overrides.json", ["a=2"])
+
+
+# ---- the update alone ------------------------------------------------------------------------
+
+
+def test_the_recorded_dialogues_are_whole_rollouts() -> None:
+    made = smoke_update.recorded(100, 1000, "cpu")
+    assert len(made) == 48 and max(len(one.ids) for one in made) <= 16384
+    for one in made:
+        assert 0 < one.own[0] and one.own[-1] < len(one.ids) - 1
+        assert len(one.own.unique()) == len(one.own) < len(one.ids) / 4
+
+
+def test_an_update_is_measured_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On two short dialogues; the figures that need no GPU are there."""
+    few = tmp_path / "few.json"
+    few.write_text(json.dumps({"dialogues": [[40, 6, 5, 3], [30, 4]]}))
+    monkeypatch.setattr(smoke_update, "RECORDED", few)
+    argv = ["--size=tiny", "--cpu", "--trainer-only", "--steps=2", f"--out={tmp_path}/out"]
+    assert gpu_smoke.main(argv) == 0
+    found = json.loads((tmp_path / "out/update.json").read_text())
+    assert (found["tokens"], found["own_tokens"]) == (88, 13)
+    # Each dialogue's ratio is 1, and their advantages are opposite.
+    assert found["loss"] == 0.0 and found["peak_gb"] is None
+    assert 0 < found["rounding"] < 0.1 and found["planned_gb"] > 0
+    assert "| their tokens | 88 |" in (tmp_path / "out/update.md").read_text()
+    # What is measured already is shown again.
+    monkeypatch.delattr(smoke_update, "measure")
+    assert gpu_smoke.main(argv) == 0
+    assert "their tokens" in capsys.readouterr().out
+
+
+def test_an_update_needs_a_gpu_unless_told_otherwise(tmp_path: Path) -> None:
+    assert gpu_smoke.main(["--trainer-only", f"--out={tmp_path}/out"]) == 2
+    with pytest.raises(SystemExit):
+        gpu_smoke.parse_arguments(["--trainer-only", "--", "data.train_batch_size=2"])

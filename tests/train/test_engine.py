@@ -21,6 +21,7 @@ from verl.workers.utils.losses import ppo_loss
 import seal.train.engine
 from seal.train.cpu.engine import CpuFSDPEngine
 from seal.train.engine import PolicyTokensEngine, policy_places
+from seal.train.log_probs import give_head_rows
 
 VOCABULARY = 50
 SIZES = {
@@ -88,7 +89,7 @@ def played(kind: type[FSDPEngineWithLMHead], make: Any, data: TensorDict) -> Any
     torch.manual_seed(2)
     model, made, seen = make(), engine(kind), []
     if isinstance(made, PolicyTokensEngine):
-        made.give_head_its_rows(model)
+        give_head_rows(model, lambda: made.head_rows)
     model.lm_head.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:2]))
     inputs, arguments = made.prepare_model_inputs(data)
     output = model(**inputs, use_cache=False)
@@ -219,7 +220,7 @@ def updated(
         lambda _, __, given, ___: passes.append(given["input_ids"].shape), with_kwargs=True
     )
     if isinstance(made, PolicyTokensEngine):
-        made.give_head_its_rows(made.module)
+        give_head_rows(made.module, lambda: made.head_rows)
     made.ulysses_sequence_parallel_size = 1
     made._autocast_dtype = torch.float32
     made.get_data_parallel_group = lambda: None

@@ -1,0 +1,267 @@
+"""An update on recorded dialogues with torch and transformers alone: `gpu_smoke.py --trainer-only`.
+
+In: a size of `smoke_models`, a device, `data/recorded_batch.json`. Out: seconds, tokens a second
+and peak memory of forward and backward passes and of the optimizer's step, against the memory plan,
+and how far bfloat16 is from float32. Neither verl nor vLLM nor Ray is needed: FSDP2 on one rank,
+float32 weights that are computed with in bfloat16, gradient checkpointing, the project's log
+probabilities of the policy's own tokens. What it cannot tell is everything of a rollout.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from transformers import AutoModelForCausalLM
+
+from seal.launch.attention import attention
+from seal.launch.memory import ASIDE_BYTES, Settings, plan
+from seal.launch.shapes import shape_of
+from seal.train.log_probs import give_head_rows, token_log_probs
+
+if TYPE_CHECKING:
+    from scripts import smoke_models
+    from scripts.smoke_figures import NoGpuError, SmokeError, once, same_settings
+else:  # when a script runs, `scripts` is a package of verl's
+    import smoke_models
+    from smoke_figures import NoGpuError, SmokeError, once, same_settings
+
+ROWS = (
+    ("device", "device", ""),
+    ("torch", "torch", ""),
+    ("model's shape, weights drawn at random", "size", ""),
+    ("attention", "attention", ""),
+    ("dialogues of an update, one a micro-batch", "dialogues", ""),
+    ("their tokens", "tokens", ","),
+    ("of these, the policy's", "own_tokens", ","),
+    ("forward and backward of all, s (mean after the first update)", "passes_s", ".2f"),
+    ("optimizer, s", "optimizer_s", ".3f"),
+    ("tokens a second of forward and backward", "tokens_s", ".0f"),
+    ("peak of torch's allocator, GB", "peak_gb", ".1f"),
+    ("the same by the memory plan, GB", "planned_gb", ".1f"),
+    ("log probability in bfloat16 against float32: mean distance, nats", "rounding", ".5f"),
+    ("the largest of them", "rounding_max", ".4f"),
+    ("loss, summed over updates", "loss", ".4f"),
+)
+"""Title, key, format."""
+RECORDED = Path(__file__).resolve().parents[1] / "data/recorded_batch.json"
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """Tokens of a rollout, drawn at random, in a recorded layout."""
+
+    ids: torch.Tensor
+    """Shape (tokens,)."""
+    own: torch.Tensor
+    """Places, ascending, at which a token of the policy comes next."""
+
+
+def recorded(number: int, vocabulary: int, device: str) -> list[Dialogue]:
+    """The first dialogues of the recorded batch.
+
+    Args:
+        number: How many at most.
+        vocabulary: Token ids are drawn below it.
+        device: Where they go.
+    """
+    layouts: list[list[int]] = json.loads(RECORDED.read_text("utf-8"))["dialogues"]
+    draw = torch.Generator().manual_seed(1)
+    made = []
+    for lengths in layouts[:number]:
+        own: list[int] = []
+        start = 0
+        for place, length in enumerate(lengths):
+            if place % 2:
+                own += range(start - 1, start + length - 1)
+            start += length
+        ids = torch.randint(3, vocabulary, (start,), generator=draw)
+        made.append(Dialogue(ids.to(device), torch.tensor(own, device=device)))
+    return made
+
+
+def measure(
+    size: str, device: str, dialogues: int, updates: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Run a few updates; what was measured, by the names that `ROWS` explains.
+
+    Args:
+        size: Of `smoke_models`.
+        device: "cuda" or "cpu".
+        dialogues: Of an update.
+        updates: That are measured, after one that warms up.
+        say: Told what goes on.
+
+    Raises:
+        NoGpuError: torch sees no GPU.
+        SmokeError: The GPU is too small.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise NoGpuError("torch sees no GPU; on a machine without one try: --size tiny --cpu")
+    try:
+        return _measure(size, device, dialogues, updates, say)
+    except torch.OutOfMemoryError as error:
+        raise SmokeError(f"{size} does not fit this GPU: {error}") from error
+
+
+def _measure(
+    size: str, device: str, dialogues: int, updates: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    config = smoke_models.model_config(size)
+    kind = attention() if device == "cuda" else "sdpa"
+    say(f"{size}: a model of random weights, {kind}")
+    torch.manual_seed(1)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation=kind
+        )
+    batch = recorded(dialogues, config.vocab_size, device)
+    chosen: list[torch.Tensor | None] = [None]
+    give_head_rows(model, lambda: chosen[0])
+    with torch.no_grad():
+        exact = _log_probs(model, batch[0], chosen)
+    with _one_rank(device):
+        _shard(model, device)
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, foreach=True)
+        with torch.no_grad():
+            away = (_log_probs(model, batch[0], chosen) - exact).abs()
+        model.train()
+        times: list[tuple[float, float]] = []
+        loss = 0.0
+        for number in range(updates + 1):
+            if number == 1 and device == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            begun = _now(device)
+            for place, dialogue in enumerate(batch):
+                # Advantages of 1 and -1 in turn; old log probabilities are the new ones.
+                log_probs = _log_probs(model, dialogue, chosen)
+                ratio = (log_probs - log_probs.detach()).exp()
+                part = -ratio.mean() * (1.0 if place % 2 else -1.0) / len(batch)
+                part.backward()
+                loss += float(part.detach())
+            passed = _now(device)
+            optimizer.step()
+            optimizer.zero_grad()
+            times.append((passed - begun, _now(device) - passed))
+            say(f"  update {number}: {passed - begun:.2f} s")
+    tokens = sum(len(one.ids) for one in batch)
+    passes_s = fmean(one for one, _ in times[1:])
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else "processor",
+        "torch": torch.__version__,
+        "size": size,
+        "attention": kind,
+        "dialogues": len(batch),
+        "tokens": tokens,
+        "own_tokens": sum(len(one.own) for one in batch),
+        "passes_s": passes_s,
+        "optimizer_s": fmean(one for _, one in times[1:]),
+        "tokens_s": tokens / passes_s,
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None,
+        "planned_gb": planned(size, batch) / 1e9,
+        "rounding": float(away.mean()),
+        "rounding_max": float(away.max()),
+        "loss": loss,
+    }
+
+
+def report(
+    size: str, device: str, dialogues: int, updates: int, out: Path, say: Callable[[str], None]
+) -> str:
+    """Measure, unless it was done, and write `update.json` and `update.md`; returns the page.
+
+    Args:
+        size: As for `measure`, like the next three.
+        device: See there.
+        dialogues: See there.
+        updates: See there.
+        out: Folder, made if it is missing.
+        say: Told what goes on.
+
+    Raises:
+        SmokeError: As `measure`, or the folder holds another measurement.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    same_settings(out / "settings.json", [size, device, str(dialogues), str(updates)])
+    found = once(out / "update.json", lambda: measure(size, device, dialogues, updates, say))
+    text = page(found)
+    (out / "update.md").write_text(text, "utf-8")
+    return text
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The figures as a Markdown page."""
+    lines = ["# An update on recorded dialogues, torch alone", "", "| | |", "|---|---|"]
+    for name, key, style in ROWS:
+        value = found[key]
+        lines.append(f"| {name} | {'-' if value is None else format(value, style)} |")
+    return "\n".join(lines) + "\n"
+
+
+def planned(size: str, batch: Sequence[Dialogue]) -> int:
+    """Bytes of an update by the closed form, for the longest dialogue."""
+    longest = max(batch, key=lambda one: len(one.ids))
+    settings = Settings(
+        gpus=1,
+        tokens=len(longest.ids),
+        own=max(len(one.own) for one in batch),
+        offload="none",
+        utilization=0.0,
+        tensor_parallel=1,
+        bucket_bytes=0,
+        dialogue=len(longest.ids),
+    )
+    return plan(shape_of(smoke_models.described(size)), settings).update - ASIDE_BYTES
+
+
+def _log_probs(model: Any, dialogue: Dialogue, chosen: list[torch.Tensor | None]) -> torch.Tensor:
+    """Of the policy's tokens: shape (own,)."""
+    chosen[0] = dialogue.own
+    logits = model(input_ids=dialogue.ids[None], use_cache=False).logits[0]
+    labels = dialogue.ids[dialogue.own + 1]
+    found, _ = token_log_probs(logits, labels, torch.ones(len(labels), device=labels.device))
+    return found
+
+
+def _shard(model: Any, device: str) -> None:
+    """As verl's FSDP2 engine does: layer by layer, then what is left."""
+    mesh = init_device_mesh(device, (1,))
+    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=precision)
+    fully_shard(model, mesh=mesh, mp_policy=precision)
+
+
+class _one_rank:  # noqa: N801 - used as a function
+    """A process group of this process alone."""
+
+    def __init__(self, device: str) -> None:
+        self._backend = "nccl" if device == "cuda" else "gloo"
+
+    def __enter__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        store = f"file://{os.path.join(self._folder.name, 'store')}"
+        dist.init_process_group(self._backend, init_method=store, rank=0, world_size=1)
+
+    def __exit__(self, *_error: object) -> None:
+        dist.destroy_process_group()
+        self._folder.cleanup()
+
+
+def _now(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.monotonic()
