@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,11 @@ TOKENIZERS = {"smollm2-135m": "smollm2", "toolace-2-8b": "llama3.1"}
 """Of the others: Qwen2.5's."""
 SHORT = {"smollm2-135m": ["actor_rollout_ref.rollout.max_model_len=8192"]}
 """Models that cannot read the 16,384 tokens of exp/SEAL.yaml."""
+
+SHOWN = (
+    *("model", "max_model_len", "enable_sleep_mode"),
+    *("enable_prefix_caching", "gdn_prefill_backend"),
+)
 
 
 class Server(vllm_async_server.vLLMHttpServer):
@@ -73,3 +80,22 @@ def asked(recipe: DictConfig, monkeypatch: pytest.MonkeyPatch) -> argparse.Names
     asyncio.run(made.launch_server())
     read: argparse.Namespace = made.asked
     return read
+
+
+def main(parent: Path) -> None:
+    """Print some of what is asked for each backbone, as JSON by its name.
+
+    A process of its own: what verl and vLLM do to logging while they are imported stays in it.
+    """
+    found = {}
+    for backbone in BACKBONES:
+        local = [f"actor_rollout_ref.model.path={folder(backbone, parent)}"]
+        local += [f"backbone={backbone}", *SHORT.get(backbone, [])]
+        with pytest.MonkeyPatch.context() as patch:
+            said = asked(load_recipe(EXP / "SEAL.yaml", local), patch)
+        found[backbone] = {name: getattr(said, name) for name in SHOWN}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

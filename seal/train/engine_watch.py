@@ -5,9 +5,9 @@ engine fails by itself; a transfer of weights to one, and one that waits for its
 """
 
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Sequence
-
-import httpx
 
 EVERY_S = 5.0
 """Between two looks; two in a row have to find an engine dead."""
@@ -43,28 +43,33 @@ class EngineWatch:
 
     def _watch(self) -> None:
         seen: dict[str, str] = {}
-        # An engine is never behind a proxy, whatever the environment says.
-        with httpx.Client(timeout=PATIENCE_S, trust_env=False) as client:
-            while not self._over.wait(self._every_s):
-                found = {one: _death(client, one) for one in self._addresses}
-                dead = [one for one, sign in found.items() if sign and one in seen]
-                if dead and not self._over.is_set():
-                    number = self._addresses.index(dead[0]) + 1
-                    self._on_death(
-                        f"rollout engine {number} of {len(self._addresses)} ({dead[0]}) has died: "
-                        f"{found[dead[0]]}"
-                    )
-                    return
-                seen = {one: sign for one, sign in found.items() if sign}
+        while not self._over.wait(self._every_s):
+            found = {one: _death(one) for one in self._addresses}
+            dead = [one for one, sign in found.items() if sign and one in seen]
+            if dead and not self._over.is_set():
+                number = self._addresses.index(dead[0]) + 1
+                self._on_death(
+                    f"rollout engine {number} of {len(self._addresses)} ({dead[0]}) has died: "
+                    f"{found[dead[0]]}"
+                )
+                return
+            seen = {one: sign for one, sign in found.items() if sign}
 
 
-def _death(client: httpx.Client, address: str) -> str:
+# An engine is never behind a proxy, whatever the environment says.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _death(address: str) -> str:
     """How a server shows that its engine is dead; empty where it does not."""
     try:
-        answer = client.get(f"http://{address}/health")
-    except httpx.ConnectError as error:
-        return f"its server cannot be reached ({error})"
-    except httpx.HTTPError:
+        with _DIRECT.open(f"http://{address}/health", timeout=PATIENCE_S):
+            return ""
+    except urllib.error.HTTPError as answer:
+        # vLLM's answer once its engine process has ended is 503.
+        return "its engine process has ended" if answer.code == 503 else ""
+    except urllib.error.URLError as error:
+        refused = isinstance(error.reason, ConnectionRefusedError)
+        return f"its server cannot be reached ({error.reason})" if refused else ""
+    except OSError:
         return ""
-    # vLLM's answer once its engine process has ended.
-    return "its engine process has ended" if answer.status_code == 503 else ""

@@ -1,24 +1,35 @@
 """What vLLM is told for each backbone: verl's own command line, read by the installed vLLM."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
-from rollout_command import BACKBONES, SHORT, asked, folder
+from seal.launch.recipe import EXP
 
-from seal.launch.recipe import EXP, load_recipe
+ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_vllm_reads_what_verl_asks_for(
-    backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = folder(backbone, tmp_path)
-    local = [f"backbone={backbone}", f"actor_rollout_ref.model.path={path}"]
-    local += SHORT.get(backbone, [])
-    said = asked(load_recipe(EXP / "SEAL.yaml", local), monkeypatch)
-    assert said.model == str(path) and said.enable_sleep_mode
-    assert said.max_model_len == (8192 if backbone in SHORT else 16384)
-    linear = backbone == "qwen3.5-4b"
-    assert said.enable_prefix_caching is not linear
-    assert said.gdn_prefill_backend == ("triton" if linear else None)
+def test_vllm_reads_what_verl_asks_for(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "tests/rollout_command.py", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found.keys() == {path.stem for path in (EXP / "backbone").glob("*.yaml")}
+    for backbone, said in found.items():
+        linear = backbone == "qwen3.5-4b"
+        assert said == {
+            "model": str(tmp_path / backbone),
+            # SmolLM2 cannot read more.
+            "max_model_len": 8192 if backbone == "smollm2-135m" else 16384,
+            "enable_sleep_mode": True,
+            "enable_prefix_caching": not linear,
+            "gdn_prefill_backend": "triton" if linear else None,
+        }
