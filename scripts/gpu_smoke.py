@@ -95,7 +95,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--trainer-only",
         action="store_true",
-        help="an update on recorded dialogues alone; needs torch and transformers, nothing else",
+        help="an update on recorded dialogues alone, without verl, vLLM and Ray",
     )
     parser.add_argument(
         "--dialogues", type=int, default=16, help="of an update, with --trainer-only (16)"

@@ -7,12 +7,12 @@ float32 weights that are computed with in bfloat16, gradient checkpointing, the 
 probabilities of the policy's own tokens. What it cannot tell is everything of a rollout.
 """
 
+import contextlib
 import json
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -245,20 +245,16 @@ def _shard(model: Any, device: str) -> None:
     fully_shard(model, mesh=mesh, mp_policy=precision)
 
 
-class _one_rank:  # noqa: N801 - used as a function
+@contextlib.contextmanager
+def _one_rank(device: str) -> Iterator[None]:
     """A process group of this process alone."""
-
-    def __init__(self, device: str) -> None:
-        self._backend = "nccl" if device == "cuda" else "gloo"
-
-    def __enter__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        store = f"file://{os.path.join(self._folder.name, 'store')}"
-        dist.init_process_group(self._backend, init_method=store, rank=0, world_size=1)
-
-    def __exit__(self, *_error: object) -> None:
-        dist.destroy_process_group()
-        self._folder.cleanup()
+    with tempfile.TemporaryDirectory() as folder:
+        backend = "nccl" if device == "cuda" else "gloo"
+        dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
 
 
 def _now(device: str) -> float:

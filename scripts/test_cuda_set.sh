@@ -8,7 +8,7 @@ usage: bash scripts/test_cuda_set.sh FOLDER
 
 Installs the packages for GPUs (requirements/trainer-cuda.*) into FOLDER and runs, with them and on the
 processor, the tests of tests/train, and those of tests/cuda, in which vLLM takes this machine for one with
-four H100. No kernel runs. FOLDER takes 12 GB; a second run finds the packages there. Needs gcc, and
+four H100. No kernel runs. FOLDER takes 11 GB and more; a second run finds the packages there. Needs gcc, and
 bash install.sh --dev before.
 TEXT
 }

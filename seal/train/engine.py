@@ -126,7 +126,7 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
 
 
 def _is_of_advantages(loss_function: Callable[..., Any], data: TensorDict) -> bool:
-    """Whether a loss, and everything that is logged of it, is 0 where advantages are."""
+    """Whether a dialogue without advantages adds nothing to a loss, and no entropy is logged."""
     if not isinstance(loss_function, partial) or loss_function.func is not ppo_loss:
         return False
     config = loss_function.keywords["config"]

@@ -1,7 +1,7 @@
-"""Notices a rollout engine that has died, which verl may wait for without end.
+"""Notices a rollout engine that has died, so that the run ends at once and says why.
 
-In: the addresses of verl's vLLM servers. Out: a call with a sentence, once. A request to a dead
-engine fails by itself; a transfer of weights to one, and one that waits for its turn, do not.
+In: the addresses of verl's vLLM servers. Out: a call with a sentence, once. Without it a run that
+waits for a dead engine would end after launcher.stall_timeout_s, which is an hour.
 """
 
 import threading

@@ -1,8 +1,6 @@
 """The engine's log probabilities against verl's own, in values and gradients, padded and packed."""
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,16 +178,11 @@ def test_each_device_gets_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process group of one, and the processor in place of verl's default device."""
+def on_the_processor(one_rank: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of verl's default device."""
     for module in (transformer_impl, seal.train.engine):
         monkeypatch.setattr(module, "get_device_id", lambda: "cpu")
     monkeypatch.setattr(transformer_impl, "get_device_name", lambda: "cpu")
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
-    )
-    yield
-    torch.distributed.destroy_process_group()
 
 
 def updated(
@@ -229,7 +222,7 @@ def updated(
     return [one.grad for one in made.module.parameters()], passes, found["metrics"]
 
 
-@pytest.mark.usefixtures("one_rank")
+@pytest.mark.usefixtures("on_the_processor")
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize(
     ("pulling", "size", "passes"),
@@ -254,7 +247,7 @@ def test_dialogues_without_an_advantage_are_left_out_and_change_nothing(
     assert {"actor/pg_loss", "actor/ppo_kl"} <= metrics.keys()
 
 
-@pytest.mark.usefixtures("one_rank")
+@pytest.mark.usefixtures("on_the_processor")
 @pytest.mark.parametrize(
     "settings",
     [{"entropy_coeff": 0.01, "calculate_entropy": True}, {"calculate_entropy": True}],

@@ -1,8 +1,5 @@
 """Why the check refuses fused kernels: verl's, under FSDP2, with a tied and an untied head."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed
@@ -11,15 +8,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from verl.models.transformers.monkey_patch import apply_monkey_patch
 from verl.utils.fsdp_utils import apply_fsdp2
-
-
-@pytest.fixture
-def one_rank(tmp_path: Path) -> Iterator[None]:
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
-    )
-    yield
-    torch.distributed.destroy_process_group()
 
 
 def log_probs(monkeypatch: pytest.MonkeyPatch, tied: bool, fused: bool) -> torch.Tensor:

@@ -1,8 +1,5 @@
 """What +tuning=lora relies on in verl: merged adapters reach the rollout engine and leave again."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed
@@ -16,15 +13,6 @@ from transformers import AutoModelForImageTextToText, Qwen3Config, Qwen3ForCausa
 from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 
 from seal.launch.recipe import EXP, load_recipe
-
-
-@pytest.fixture
-def one_rank(tmp_path: Path) -> Iterator[None]:
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
-    )
-    yield
-    torch.distributed.destroy_process_group()
 
 
 def whole(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
