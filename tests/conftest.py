@@ -1,7 +1,7 @@
 """Tests interrupt the programs that they start.
 
-nohup ignores SIGHUP, and a shell ignores SIGINT for what it starts with "&". Both reach the programs
-through pytest, unless it puts them back.
+nohup ignores SIGHUP, and a shell ignores SIGINT for what it starts with "&". Both reach the
+programs through pytest, unless it puts them back.
 """
 
 import signal
