@@ -22,6 +22,7 @@ PHASES = {
     "validate": "evaluating",
     "validate_end": "evaluated",
     "rollout": "rolling out",
+    "sleep": "freeing the rollout workers' memory",
     "update": "updating the policy",
     "step_end": "step done",
 }

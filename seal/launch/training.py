@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,9 +135,21 @@ def train(
 
 def _reason(log: Path) -> str:
     """The last exception a training log names, without the traceback around it."""
-    for line in reversed(last_lines(log)):
-        text = _RAY_PREFIX.sub("", line).strip()
+    lines = [_RAY_PREFIX.sub("", line).strip() for line in last_lines(log)]
+    for number, text in reversed(list(enumerate(lines))):
         name = text.split(":", 1)[0]
         if name.endswith(("Error", "Fault", "Exception", "Interrupt")) and " " not in name:
-            return text
+            return text + _whose(lines[number + 1 : number + 8])
     return "\n" + tail(log)
+
+
+def _whose(lines: Sequence[str]) -> str:
+    """Which process died, from the lines that Ray writes below its ActorDiedError; else nothing."""
+    said = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if not said.keys() >= {"class_name", "pid", "ip"}:
+        return ""
+    role = said["class_name"].rsplit(".", 1)[-1]
+    return (
+        f" It is process {said['pid']} on {said['ip']} ({role}): killed, or crashed. The kernel "
+        "kills a process where memory runs out; dmesg on that machine says so."
+    )

@@ -41,19 +41,24 @@ class EngineWatch:
         """Look no more: the engines are about to end."""
         self._over.set()
 
+    def deaths(self) -> dict[str, str]:
+        """A sentence on each engine that is dead at this moment, by its address."""
+        signs = {one: _death(one) for one in self._addresses}
+        return {
+            one: f"rollout engine {number} of {len(signs)} ({one}) has died: {sign}"
+            for number, (one, sign) in enumerate(signs.items(), 1)
+            if sign
+        }
+
     def _watch(self) -> None:
-        seen: dict[str, str] = {}
+        before: dict[str, str] = {}
         while not self._over.wait(self._every_s):
-            found = {one: _death(one) for one in self._addresses}
-            dead = [one for one, sign in found.items() if sign and one in seen]
-            if dead and not self._over.is_set():
-                number = self._addresses.index(dead[0]) + 1
-                self._on_death(
-                    f"rollout engine {number} of {len(self._addresses)} ({dead[0]}) has died: "
-                    f"{found[dead[0]]}"
-                )
+            dead = self.deaths()
+            twice = [said for one, said in dead.items() if one in before]
+            if twice and not self._over.is_set():
+                self._on_death(twice[0])
                 return
-            seen = {one: sign for one, sign in found.items() if sign}
+            before = dead
 
 
 # An engine is never behind a proxy, whatever the environment says.

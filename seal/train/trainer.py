@@ -414,6 +414,11 @@ class SealTrainer(PPOTrainerSync):
         """verl's; rollout engines end with the run, and nobody looks after them any more."""
         try:
             super().fit(agent_loop_manager)
+        except Exception:
+            # Lost rollouts, for example, are not the reason where an engine has died.
+            for said in self._engine_watch.deaths().values():
+                self._loop_log.fault(said, self.global_steps)
+            raise
         finally:
             self._engine_watch.stop()
 
@@ -431,7 +436,8 @@ class SealTrainer(PPOTrainerSync):
         self._loop_log.phase("rollout", self.global_steps)
 
     def on_sample_end(self) -> None:
-        """All rollouts of the round are in; the update begins."""
+        """All rollouts are in: the rollout engines free their memory, then the update begins."""
+        self._loop_log.phase("sleep", self.global_steps)
         super().on_sample_end()
         self._loop_log.phase("update", self.global_steps)
 

@@ -98,3 +98,12 @@ def test_what_ends_after_the_watch_is_no_death(servers: list[Server]) -> None:
     made._thread.join(20.0)
     servers[0].statuses = [503]
     assert not made._thread.is_alive() and said == []
+
+
+def test_who_is_dead_at_this_moment(servers: list[Server]) -> None:
+    made, _, _ = watch(servers)
+    made.stop()
+    assert made.deaths() == {}
+    servers[1].statuses = [503]
+    (said,) = made.deaths().values()
+    assert said.startswith("rollout engine 2 of 2 (") and said.endswith("process has ended")

@@ -17,6 +17,13 @@ TRAINERS = {
         "print('\\x1b[36m(Runner pid=7)\\x1b[0m seal.client.EnvironmentFault: 3 lost')\n"
         "raise SystemExit(1)"
     ),
+    # As Ray 2.60 writes it.
+    "loses_an_actor": (
+        "print('ray.exceptions.ActorDiedError: The actor died unexpectedly.')\n"
+        "print('\\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict')\n"
+        "print('\\tactor_id: 84c1\\n\\tpid: 6906\\n\\tname: x:0\\n\\tip: 192.0.2.2')\n"
+        "raise SystemExit(1)"
+    ),
     "hangs": "import time; time.sleep(600)",
     "faults": (
         "import pathlib, time\n"
@@ -74,6 +81,13 @@ def test_the_reason_is_found_behind_what_ray_puts_before_a_line(
 ) -> None:
     with pytest.raises(RunError, match=r"failed: seal\.client\.EnvironmentFault: 3 lost"):
         run_training(recipe, tmp_path, "fails_in_ray")
+
+
+def test_a_process_of_the_training_that_died_is_named(recipe: DictConfig, tmp_path: Path) -> None:
+    with pytest.raises(
+        RunError, match=r"It is process 6906 on 192\.0\.2\.2 \(WorkerDict\): killed"
+    ):
+        run_training(recipe, tmp_path, "loses_an_actor")
 
 
 def test_a_phase_that_never_ends_is_ended(recipe: DictConfig, tmp_path: Path) -> None:
