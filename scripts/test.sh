@@ -29,11 +29,12 @@ spread='-n 2 --dist loadfile --durations=10 --durations-min=1'
 part 'environments' bash install.sh --dev
 part 'lint' "$trainer" -m ruff check .
 part 'format' "$trainer" -m ruff format --check .
-part 'types, trainer' "$trainer" -m mypy launcher.py seal scripts
+part 'types, trainer' "$trainer" -m mypy launcher.py seal scripts benchmarks
 part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service
 part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/test_layers.py
 part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats \
-    seal/launch seal/logview seal/study seal/train/round.py seal/train/system_note.py
+    seal/launch seal/logview seal/study seal/train/round.py seal/train/system_note.py \
+    benchmarks/gpu_smoke/figures.py
 part 'tests, service' "$service" -m pytest -q $spread tests/env_service
 if [ "$fast" = no ]; then
     part 'slow tests, trainer' "$trainer" -m pytest -q $spread -m slow tests/seal tests/scripts

@@ -1,7 +1,6 @@
 import contextlib
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,13 +12,22 @@ from typing import Any
 import gpu_smoke
 import pyarrow.parquet as pq
 import pytest
-import smoke_figures
-import smoke_models
-import smoke_update
 from omegaconf import OmegaConf
-from rich.console import Console
-from smoke_figures import Followed, GpuSample, GpuSampler, NoGpuError, SmokeError
 
+from benchmarks.gpu_smoke import (
+    configuration,
+    figures,
+    kept,
+    loops,
+    models,
+    sampling,
+    update,
+)
+from benchmarks.gpu_smoke.configuration import Case, baseline_config, case
+from benchmarks.gpu_smoke.figures import Followed, PhaseFigures
+from benchmarks.gpu_smoke.kept import SmokeError
+from benchmarks.gpu_smoke.page import page
+from benchmarks.gpu_smoke.sampling import GpuSample, GpuSampler, NoGpuError
 from seal.launch.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +69,7 @@ def test_the_figures_of_a_loop() -> None:
         GpuSample(119.0, 0.5, 8.0),
         GpuSample(121.0, 0.0, 1.0),
     ]
-    found = smoke_figures.loop_figures(
+    found = figures.loop_figures(
         followed({**first, **ours}, line(**ours), other), [1, 800, 400], 2, samples
     )
     assert (found.step_s, found.generation_s, found.update_s) == (9.0, 3.0, 2.0)
@@ -76,7 +84,7 @@ def test_the_figures_of_a_loop() -> None:
 
 
 def test_a_processor_has_no_gpu_figures_and_a_single_turn_no_service() -> None:
-    found = smoke_figures.loop_figures(followed(line(), line()), [800, 800], 0, [])
+    found = figures.loop_figures(followed(line(), line()), [800, 800], 0, [])
     assert found.generation_tokens_s == 200
     assert found.environment_wait is None
     assert (found.gpu_idle, found.actor_memory_gib, found.gpu_memory_gib) == (None, None, None)
@@ -84,10 +92,10 @@ def test_a_processor_has_no_gpu_figures_and_a_single_turn_no_service() -> None:
 
 def test_one_step_is_too_few() -> None:
     with pytest.raises(SmokeError, match="1 step"):
-        smoke_figures.loop_figures(followed(line()), [1], 0, [])
+        figures.loop_figures(followed(line()), [1], 0, [])
 
 
-def test_idle_time_by_phase() -> None:
+def test_time_idle_share_and_memory_by_phase() -> None:
     log = [
         {"time": 0.0, "phase": "rollout", "step": 1},
         {"time": 10.0, "phase": "step_end", "step": 1},
@@ -98,11 +106,14 @@ def test_idle_time_by_phase() -> None:
         {"time": 18.0, "phase": "step_end", "step": 3},
         {"time": 30.0, "phase": "done", "step": 3},
     ]
-    samples = [GpuSample(t, busy, 1.0) for t, busy in ((5.0, 0.1), (12.0, 1.0), (16.0, 0.5))]
-    assert smoke_figures.idle_by_phase(log, samples) == {
-        "rollout": {"seconds": 5.0, "idle": 0.25},
-        "update": {"seconds": 1.0},
-        "step_end": {"seconds": 1.0},
+    samples = [
+        GpuSample(t, busy, memory)
+        for t, busy, memory in ((5.0, 0.1, 9.0), (12.0, 1.0, 2.0), (16.0, 0.5, 3.0))
+    ]
+    assert figures.by_phase(log, samples) == {
+        "rollout": PhaseFigures(5.0, 0.25, 3.0),
+        "update": PhaseFigures(1.0, None, None),
+        "step_end": PhaseFigures(1.0, None, None),
     }
 
 
@@ -112,36 +123,92 @@ def test_only_what_the_policy_wrote_counts_as_generated() -> None:
         {"step": 1, "turn_spans": [[0, 0, 8]]},
         {"step": 2, "turn_spans": [[0, 0, 4]]},
     ]
-    assert smoke_figures.generated_by_step(rollouts) == [[8], [16, 4]]
+    assert figures.generated_by_step(rollouts) == [[8], [16, 4]]
 
 
-def report() -> dict[str, Any]:
-    figures = dataclasses.asdict(
-        smoke_figures.loop_figures(followed(line(), line()), [800, 800], 0, [])
-    )
-    verl = {**figures, "generation_tokens_s": 400.0}
+def agreeing(correlation: float, mean: float, largest: float) -> dict[str, float]:
     return {
-        "machine": {"device": "processor"},
-        "model": {"size": "tiny"},
-        "steps": 2,
-        "loops": {
-            "seal": {"figures": figures, "phases": {"rollout": {"seconds": 5.0}}},
-            "verl": {"figures": verl},
-        },
-        "ratios": smoke_figures.ratios(figures, verl),
+        "training/rollout_actor_probs_pearson_corr": correlation,
+        "training/rollout_probs_diff_mean": mean,
+        "training/rollout_probs_diff_max": largest,
     }
 
 
-def test_the_table_shows_both_loops_and_dashes_for_what_was_not_measured() -> None:
-    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    with console.file:
-        smoke_figures.print_tables(console, report())
-        lines = console.export_text().splitlines()
-    (speed,) = [text for text in lines if "generation, tokens/s" in text]
-    bar = "\u2502"  # what rich draws between cells
-    assert [cell.strip() for cell in speed.strip(bar).split(bar)][1:] == ["200", "400", "0.50"]
-    (idle,) = [text for text in lines if "GPU idle, share" in text]
-    assert [cell.strip() for cell in idle.strip(bar).split(bar)][1:] == ["-", "-", "-"]
+def test_agreement_is_that_of_the_worst_step() -> None:
+    steps = [agreeing(0.99, 0.1, 0.2), agreeing(0.98, 0.05, 0.4)]
+    assert figures.agreement(steps) == {
+        "correlation": 0.98,
+        "mean_distance": 0.1,
+        "largest_distance": 0.4,
+    }
+    assert figures.agreement([*steps, line()]) == {}
+
+
+def report(**changed: Any) -> dict[str, Any]:
+    samples = [GpuSample(105.0, 0.5, 70.0)]
+    seal = dataclasses.asdict(
+        figures.loop_figures(followed(line(), line()), [800, 800], 1, samples)
+    )
+    verl = {**seal, "generation_tokens_s": 400.0, "environment_wait": None}
+    found: dict[str, Any] = {
+        "checks": {
+            "findings": [
+                {"subject": "GPUs", "level": "ok", "said": "1"},
+                {"subject": "flash-attn", "level": "warning", "said": "not used"},
+            ]
+        },
+        "plan": {
+            "update": 60 * 2**30,
+            "aside": 4 * 2**30,
+            "wake": 72 * 2**30,
+            "utilization": 0.5,
+            "largest_utilization": None,
+        },
+        "loops": {
+            "seal": {
+                "figures": seal,
+                "agreement": {
+                    "correlation": 0.99,
+                    "mean_distance": 0.001,
+                    "largest_distance": 0.25,
+                },
+                "phases": {
+                    "rollout": {"seconds": 5.0, "idle": 0.25, "memory_gib": 71.0},
+                    "sleep": {"seconds": 0.5, "idle": None, "memory_gib": None},
+                    "update": {"seconds": 5.0, "idle": 0.0, "memory_gib": 58.0},
+                    "weight_transfer": {"seconds": 1.0, "idle": 0.0, "memory_gib": 73.0},
+                },
+            },
+            "verl": {"figures": verl},
+        },
+        "ratios": figures.ratios(seal, verl),
+        **changed,
+    }
+    machine = {"device": "1 x A100", "versions": {"torch": "2"}, "attention": "sdpa"}
+    return {"machine": machine, "steps": 2, "sizes": {"0.5b": found}}
+
+
+def test_the_page_has_both_loops_and_the_plan_beside_what_was_measured() -> None:
+    lines = page(report()).splitlines()
+    assert "| generation, tokens/s per GPU | 200 | 400 | 0.50 |" in lines
+    assert "| share of generation a rollout waits for the service | - | - | - |" in lines
+    assert "| rollout | 5.00 | 25.0% | 71.0 |" in lines and "| sleep | 0.50 | - | - |" in lines
+    assert "| update, torch's allocator | 56.0 | 3.0 |" in lines
+    assert "| update, all on the fullest GPU | 60.0 | 58.0 |" in lines
+    assert "| wake-up and rollouts, all on it | 72.0 | 73.0 |" in lines
+    assert "`--check`: 1 lines are ok." in lines and "- warning, flash-attn: not used" in lines
+    text = "\n".join(lines)
+    assert "correlation 0.990000, mean distance 1.00e-03, largest 2.50e-01" in text
+    assert "0.50 was set, - is the largest by the plan" in text
+
+
+def test_the_page_shows_what_there_is_of_a_size_that_failed() -> None:
+    whole = report()["sizes"]["0.5b"]
+    half = {"failure": "verl's own loop failed", "loops": {"seal": whole["loops"]["seal"]}}
+    text = page({**report(), "sizes": {"3b": half, "7b": {"failure": "no memory"}}})
+    assert "**Not measured to its end**: verl's own loop failed" in text
+    assert "| generation, tokens/s per GPU | 200 | - | - |" in text
+    assert text.index("## 3b") < text.index("## 7b") < text.index("no memory")
 
 
 # ---- GPUs ------------------------------------------------------------------------------------
@@ -174,22 +241,22 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_gpus_that_cuda_sees(gpus: pytest.MonkeyPatch) -> None:
-    assert smoke_figures.find_gpus(None) == ([0, 1], ["A100", "A100"])  # a batch divides by two
-    assert smoke_figures.find_gpus(1) == ([0], ["A100"])
+    assert sampling.find_gpus(None) == ([0, 1], ["A100", "A100"])  # a batch divides by two
+    assert sampling.find_gpus(1) == ([0], ["A100"])
     gpus.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-77")
-    assert smoke_figures.find_gpus(2) == ([2, "by GPU-77"], ["A100", "A100"])
+    assert sampling.find_gpus(2) == ([2, "by GPU-77"], ["A100", "A100"])
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])
 def test_gpus_hidden_from_cuda_are_none(gpus: pytest.MonkeyPatch, visible: str) -> None:
     gpus.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(NoGpuError, match="leaves 0"):
-        smoke_figures.find_gpus(None)
+        sampling.find_gpus(None)
 
 
 def test_more_gpus_than_there_are(gpus: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoGpuError, match="leaves 3, 4 asked for"):
-        smoke_figures.find_gpus(4)
+        sampling.find_gpus(4)
 
 
 def test_the_sampler_means_use_and_takes_the_fullest_memory(gpus: pytest.MonkeyPatch) -> None:
@@ -208,7 +275,7 @@ def test_without_a_gpu_it_says_so(
     out = tmp_path / "out"
     assert gpu_smoke.main([f"--out={out}"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("gpu_smoke: no GPU found (") and "--size tiny --cpu" in said
+    assert said.startswith("gpu_smoke: no GPU found (") and "try: --cpu" in said
     assert not out.exists()
 
 
@@ -221,22 +288,22 @@ def test_without_a_gpu_it_says_so(
     [("0.5b", 494_032_768, 64), ("3b", 3_085_938_688, 128), ("7b", 7_615_616_512, 128)],
 )
 def test_shapes_are_those_of_the_real_models(size: str, weights: int, heads: int) -> None:
-    described = smoke_models.model_config(size)
+    described = models.model_config(size)
     assert described.hidden_size // described.num_attention_heads == heads
-    assert smoke_models.parameters(size) == weights
+    assert models.parameters(size) == weights
 
 
 def test_the_choices_are_the_shapes() -> None:
-    assert set(gpu_smoke.SIZES) == {*smoke_models.MODELS, "tiny"}
+    assert set(gpu_smoke.SIZES) == {*models.MODELS, configuration.REAL, "tiny"}
 
 
 def test_a_built_model_loads_with_its_tokenizer(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     out = tmp_path / "tiny"
-    smoke_models.build("tiny", out)
+    models.build("tiny", out)
     made = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
-    smoke_models.build("tiny", out)
+    models.build("tiny", out)
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == made
     assert list(tmp_path.iterdir()) == [out]
     model = AutoModelForCausalLM.from_pretrained(out)
@@ -251,7 +318,7 @@ def test_a_built_model_loads_with_its_tokenizer(tmp_path: Path) -> None:
 
 
 def test_the_chat_template_only_ever_appends(tmp_path: Path) -> None:
-    tokenizer = smoke_models.make_tokenizer(8704)
+    tokenizer = models.make_tokenizer(8704)
     docs = [{"function": {"name": "ls"}}, {"function": {"name": "cd"}}]
     dialogue = [
         {"role": "system", "content": "Be brief."},
@@ -274,13 +341,13 @@ def test_the_chat_template_only_ever_appends(tmp_path: Path) -> None:
 # ---- configuration of the two loops ----------------------------------------------------------
 
 
-def overrides(*argv: str, gpus: int = 2) -> list[str]:
-    return gpu_smoke.smoke_overrides(gpu_smoke.parse_arguments(argv), gpus)
+def measured(size: str, *overrides: str, gpus: int = 2) -> Case:
+    return case(size, list(range(gpus)), 3, overrides, Path("out"))
 
 
 def test_what_runs_is_the_recipe_with_small_batches() -> None:
-    recipe = load_recipe(gpu_smoke.RECIPE, overrides("--size", "7b", "--", "seed=5"))
-    published = load_recipe(gpu_smoke.RECIPE, ["seed=5"])
+    recipe = measured("7b", "seed=5").recipe()
+    published = load_recipe(configuration.RECIPE, ["seed=5"])
     assert recipe.actor_rollout_ref.model.path == "experiments/gpu_smoke_models/7b"
     assert (recipe.trainer.n_gpus_per_node, recipe.trainer.total_training_steps) == (2, 3)
     assert recipe.seed == recipe.data.seed == 5
@@ -301,11 +368,23 @@ def test_what_runs_is_the_recipe_with_small_batches() -> None:
     assert recipe.data.max_response_length >= 8 * recipe.env_service.max_tokens_per_step * 1.5
 
 
-@pytest.mark.parametrize("argv", [("--size", "0.5b"), ("--size", "tiny", "--cpu")])
-def test_verls_loop_differs_by_its_own_parts_alone(tmp_path: Path, argv: tuple[str, ...]) -> None:
-    shared = overrides(*argv)
-    recipe = load_recipe(gpu_smoke.RECIPE, shared)
-    config = gpu_smoke.baseline_config(shared, tmp_path, 77, "data/bfcl_eval_400.parquet")
+def test_the_real_model_keeps_its_template_and_fits_its_context() -> None:
+    recipe = measured("smollm2").recipe()
+    group = load_recipe(configuration.RECIPE, ["backbone=smollm2-135m"])
+    model = recipe.actor_rollout_ref.model
+    assert model.custom_chat_template == group.actor_rollout_ref.model.custom_chat_template
+    assert recipe.env_service.stop_tokens == ["<|im_end|>"]
+    assert recipe.actor_rollout_ref.rollout.ignore_eos is False
+    assert recipe.actor_rollout_ref.rollout.max_model_len <= 8192
+
+
+@pytest.mark.parametrize(
+    ("size", "gpus"), [("0.5b", 1), ("smollm2", 2), ("tiny", 0), ("smollm2", 0)]
+)
+def test_verls_loop_differs_by_its_own_parts_alone(tmp_path: Path, size: str, gpus: int) -> None:
+    shared = measured(size, gpus=gpus)
+    recipe = shared.recipe()
+    config = baseline_config(shared, tmp_path, 77)
     assert config.trainer.v1.trainer_mode == "sync"
     assert config.trainer.v1.sampler.custom_sampler.path is None
     assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "single_turn_agent"
@@ -325,13 +404,21 @@ def test_verls_loop_differs_by_its_own_parts_alone(tmp_path: Path, argv: tuple[s
 def test_a_misspelt_override_is_one_sentence(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    argv = ["--size=tiny", "--cpu", f"--out={tmp_path / 'o'}", "--", "trainer.total_epoch=1"]
+    argv = ["--cpu", f"--out={tmp_path / 'o'}", "--", "trainer.total_epoch=1"]
     assert gpu_smoke.main(argv) == 1
     assert "did you mean: trainer.total_epochs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "argv", [["--size=tiny"], ["--cpu"], ["--steps=1"], ["--gpus=3"], ["--size=14b"]]
+    "argv",
+    [
+        ["--sizes", "tiny"],
+        ["--cpu", "--sizes", "3b"],
+        ["--steps=1"],
+        ["--gpus=3"],
+        ["--sizes", "14b"],
+        ["--trainer-only", "--sizes", "smollm2"],
+    ],
 )
 def test_options_that_do_not_go_together(argv: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -347,7 +434,7 @@ def test_prompts_are_one_a_group_in_the_order_of_the_steps(tmp_path: Path) -> No
         prompts = {"a": "x", "b": "x", "c": "y"}
         lines = [json.dumps({"uid": uid, "input": prompts[uid[0]]}) for uid in uids]
         (tmp_path / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
-    gpu_smoke.write_prompts(tmp_path, 2, tmp_path / "p.parquet")
+    loops.write_prompts(tmp_path, 2, tmp_path / "p.parquet")
     prompts = pq.read_table(tmp_path / "p.parquet").column("prompt").to_pylist()
     assert [prompt[0]["content"] for prompt in prompts] == ["x", "x", "y"]
     assert {prompt[0]["role"] for prompt in prompts} == {"user"}
@@ -362,14 +449,14 @@ def test_metrics_are_read_as_they_come_and_a_stall_is_an_error(tmp_path: Path) -
         "time.sleep(float(sys.argv[2]))"
     )
     with subprocess.Popen([sys.executable, "-c", writes, str(metrics), "0"]) as process:
-        found = gpu_smoke.follow(process, metrics, 60.0, lambda line: None)
+        found = loops.follow(process, metrics, 60.0, lambda line: None)
     assert [step["n"] for step in found.lines] == [1, 2]
     assert found.seen[1] - found.seen[0] >= 0.2
     with subprocess.Popen([sys.executable, "-c", writes, str(metrics), "60"]) as process:
         with contextlib.ExitStack() as ended:
             ended.callback(process.send_signal, signal.SIGKILL)
             with pytest.raises(SmokeError, match="no step ended"):
-                gpu_smoke.follow(process, metrics, 1.0, lambda line: None)
+                loops.follow(process, metrics, 1.0, lambda line: None)
 
 
 def test_a_loop_that_was_measured_is_not_run_again(tmp_path: Path) -> None:
@@ -380,19 +467,19 @@ def test_a_loop_that_was_measured_is_not_run_again(tmp_path: Path) -> None:
         return {"figures": {}}
 
     for _ in range(2):
-        assert smoke_figures.once(tmp_path / "seal.json", measure) == {"figures": {}}
+        assert kept.once(tmp_path / "seal.json", measure) == {"figures": {}}
     assert calls == [1]
-    smoke_figures.same_settings(tmp_path / "overrides.json", ["a=1"])
-    smoke_figures.same_settings(tmp_path / "overrides.json", ["a=1"])
+    kept.same_settings(tmp_path / "overrides.json", ["a=1"])
+    kept.same_settings(tmp_path / "overrides.json", ["a=1"])
     with pytest.raises(SmokeError, match="other settings"):
-        smoke_figures.same_settings(tmp_path / "overrides.json", ["a=2"])
+        kept.same_settings(tmp_path / "overrides.json", ["a=2"])
 
 
 # ---- the update alone ------------------------------------------------------------------------
 
 
 def test_the_recorded_dialogues_are_whole_rollouts() -> None:
-    made = smoke_update.recorded(100, 1000, "cpu")
+    made = update.recorded(100, 1000, "cpu")
     assert len(made) == 48 and max(len(one.ids) for one in made) <= 16384
     for one in made:
         assert 0 < one.own[0] and one.own[-1] < len(one.ids) - 1
@@ -405,17 +492,17 @@ def test_an_update_is_measured_without_a_gpu(
     """On two short dialogues; the figures that need no GPU are there."""
     few = tmp_path / "few.json"
     few.write_text(json.dumps({"dialogues": [[40, 6, 5, 3], [30, 4]]}))
-    monkeypatch.setattr(smoke_update, "RECORDED", few)
-    argv = ["--size=tiny", "--cpu", "--trainer-only", "--steps=2", f"--out={tmp_path}/out"]
+    monkeypatch.setattr(update, "RECORDED", few)
+    argv = ["--cpu", "--trainer-only", "--steps=2", f"--out={tmp_path}/out"]
     assert gpu_smoke.main(argv) == 0
-    found = json.loads((tmp_path / "out/update.json").read_text())
+    found = json.loads((tmp_path / "out/tiny/update.json").read_text())
     assert (found["tokens"], found["own_tokens"]) == (88, 13)
     # Each dialogue's ratio is 1, and their advantages are opposite.
     assert found["loss"] == 0.0 and found["peak_gb"] is None
     assert 0 < found["rounding"] < 0.1 and found["planned_gb"] > 0
     assert "| their tokens | 88 |" in (tmp_path / "out/update.md").read_text()
     # What is measured already is shown again.
-    monkeypatch.delattr(smoke_update, "measure")
+    monkeypatch.delattr(update, "measure")
     assert gpu_smoke.main(argv) == 0
     assert "their tokens" in capsys.readouterr().out
 

@@ -1,6 +1,6 @@
 """An update on recorded dialogues with torch and transformers alone: `gpu_smoke.py --trainer-only`.
 
-In: a size of `smoke_models`, a device, `data/recorded_batch.json`. Out: seconds, tokens a second
+In: a size of `models`, a device, `data/recorded_batch.json`. Out: seconds, tokens a second
 and peak memory of forward and backward passes and of the optimizer's step, against the memory plan,
 and how far bfloat16 is from float32. Neither verl nor vLLM nor Ray is needed: FSDP2 on one rank,
 float32 weights that are computed with in bfloat16, gradient checkpointing, the project's log
@@ -9,16 +9,13 @@ probabilities of the policy's own tokens. What it cannot tell is everything of a
 
 import contextlib
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,17 +23,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import AutoModelForCausalLM
 
+from benchmarks.gpu_smoke import models
+from benchmarks.gpu_smoke.kept import SmokeError, once, same_settings
+from benchmarks.gpu_smoke.sampling import NoGpuError
 from seal.launch.attention import attention
 from seal.launch.memory import ASIDE_BYTES, Settings, plan
 from seal.launch.shapes import shape_of
 from seal.train.log_probs import give_head_rows, token_log_probs
-
-if TYPE_CHECKING:
-    from scripts import smoke_models
-    from scripts.smoke_figures import NoGpuError, SmokeError, once, same_settings
-else:  # when a script runs, `scripts` is a package of verl's
-    import smoke_models
-    from smoke_figures import NoGpuError, SmokeError, once, same_settings
 
 ROWS = (
     ("device", "device", ""),
@@ -56,7 +49,7 @@ ROWS = (
     ("loss, summed over updates", "loss", ".4f"),
 )
 """Title, key, format."""
-RECORDED = Path(__file__).resolve().parents[1] / "data/recorded_batch.json"
+RECORDED = Path(__file__).resolve().parents[2] / "data/recorded_batch.json"
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,7 @@ def measure(
     """Run a few updates; what was measured, by the names that `ROWS` explains.
 
     Args:
-        size: Of `smoke_models`.
+        size: Of `models`.
         device: "cuda" or "cpu".
         dialogues: Of an update.
         updates: That are measured, after one that warms up.
@@ -109,7 +102,7 @@ def measure(
         SmokeError: The GPU is too small.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise NoGpuError("torch sees no GPU; on a machine without one try: --size tiny --cpu")
+        raise NoGpuError("torch sees no GPU; on a machine without one try: --cpu")
     try:
         return _measure(size, device, dialogues, updates, say)
     except torch.OutOfMemoryError as error:
@@ -119,7 +112,7 @@ def measure(
 def _measure(
     size: str, device: str, dialogues: int, updates: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    config = smoke_models.model_config(size)
+    config = models.model_config(size)
     kind = attention() if device == "cuda" else "sdpa"
     say(f"{size}: a model of random weights, {kind}")
     torch.manual_seed(1)
@@ -224,7 +217,7 @@ def planned(size: str, batch: Sequence[Dialogue]) -> int:
         bucket_bytes=0,
         dialogue=len(longest.ids),
     )
-    return plan(shape_of(smoke_models.described(size)), settings).update - ASIDE_BYTES
+    return plan(shape_of(models.described(size)), settings).update - ASIDE_BYTES
 
 
 def _log_probs(model: Any, dialogue: Dialogue, chosen: list[torch.Tensor | None]) -> torch.Tensor:

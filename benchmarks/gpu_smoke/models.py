@@ -1,4 +1,4 @@
-"""Random-weight models of real shapes, for `gpu_smoke.py`: they cost what the real ones cost.
+"""Random-weight models of real shapes, for `scripts/gpu_smoke.py`: they cost what the real ones do.
 
 In: a size. Out: a Hugging Face folder with weights drawn at random, a tokenizer and a chat
 template, all made here, so no model hub is needed. Such a model knows nothing: it is for measuring
@@ -8,14 +8,11 @@ speed and memory, never scores.
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -23,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from seal.launch.shapes import CONFIGS, Config
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 # Learned from the project's own text and the tool docs; made-up words fill the vocabulary.
 LEARNED = 8192
@@ -146,7 +143,6 @@ def build(size: str, out: Path, seed: int = 1) -> None:
     """
     if (out / "config.json").is_file():
         return
-    print(f"making {out} with random weights")
     unfinished = out.with_name(out.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     torch.manual_seed(seed)

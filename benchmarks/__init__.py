@@ -1,0 +1,1 @@
+"""Measurements of this project: speed and memory, never scores."""

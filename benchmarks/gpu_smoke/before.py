@@ -1,0 +1,76 @@
+"""What is known before a loop runs: the launcher's checks, and the memory plan.
+
+In: a `Case`. Out: findings and planned bytes, to be held against what was measured.
+"""
+
+from typing import Any
+
+from benchmarks.gpu_smoke.configuration import Case
+from benchmarks.gpu_smoke.kept import SmokeError
+from seal.evaluation.local_model import free_port
+from seal.launch import folders
+from seal.launch.check.finding import Level
+from seal.launch.check.whole import check
+from seal.launch.folders import RunError
+from seal.launch.memory import ASIDE_BYTES, UnplannedError, plan, settings_of
+from seal.launch.processes import Family
+from seal.launch.shapes import config_of, shape_of
+
+
+def checks(measured: Case) -> dict[str, Any]:
+    """The lines of `launcher.py --check`.
+
+    Raises:
+        SmokeError: They cannot be made.
+    """
+    recipe = measured.recipe(
+        f"trainer.experiment_name=gpu_smoke_check_{measured.size}",
+        f"env_service.env_url=http://127.0.0.1:{free_port()}",
+    )
+    family = Family()
+    try:
+        found = check(recipe, with_bfcl=True, resume=False, family=family)
+    except RunError as error:
+        raise SmokeError(f"the checks cannot be made: {error}") from error
+    finally:
+        family.end()
+    return {
+        "findings": [
+            {"subject": one.subject, "level": one.level.value, "said": one.said} for one in found
+        ]
+    }
+
+
+def errors(found: dict[str, Any]) -> list[str]:
+    """What keeps a run from working, of the checks."""
+    return [
+        f"{one['subject']}: {one['said']}"
+        for one in found["findings"]
+        if one["level"] == Level.ERROR.value
+    ]
+
+
+def planned(measured: Case, memory: int) -> dict[str, Any]:
+    """Bytes of one GPU by the closed form.
+
+    Args:
+        measured: What is run.
+        memory: Bytes of a GPU.
+
+    Returns:
+        Or, under "unplanned", why the form does not hold.
+    """
+    recipe = measured.recipe()
+    config = config_of(str(recipe.actor_rollout_ref.model.path), folders.ROOT)
+    assert config is not None, "the model has been made"
+    try:
+        made = plan(shape_of(config), settings_of(recipe))
+    except UnplannedError as error:
+        return {"unplanned": str(error)}
+    return {
+        "update": made.update,
+        "aside": ASIDE_BYTES,
+        "wake": made.wake(memory),
+        "utilization": made.utilization,
+        "largest_utilization": made.largest_utilization(memory),
+    }

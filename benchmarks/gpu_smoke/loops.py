@@ -1,0 +1,193 @@
+"""The two loops that are measured: the recipe, and verl's own single-turn loop on what it left.
+
+In: a `Case`. Out: each loop's figures, its metrics and where its outputs are.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from benchmarks.gpu_smoke import figures
+from benchmarks.gpu_smoke.configuration import RECIPE, ROOT, Case, baseline_config
+from benchmarks.gpu_smoke.figures import Followed
+from benchmarks.gpu_smoke.kept import SmokeError
+from benchmarks.gpu_smoke.sampling import GpuSampler
+from seal.evaluation.local_model import free_port
+from seal.launch.processes import Family, tail
+from seal.loop_log import PHASES, ROLLOUTS, LineReader
+
+# Both loops run on this machine, whatever cluster the user's shell names.
+OWN_RAY = {"RAY_ADDRESS": "local"}
+REWARD = '''"""Reward of verl's own loop: random text passes nothing, here as in the other loop."""
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    return 0.0
+'''
+
+
+def write_prompts(rollouts: Path, steps: int, path: Path) -> None:
+    """The prompts that the project's loop sent, as a data set for verl, in the order of the steps.
+
+    Each becomes one user message, so it has a few tokens more.
+    """
+    rows = []
+    for step in range(1, steps + 1):
+        lines = LineReader(rollouts / f"{step}.jsonl").new()
+        rows += list({line["uid"].split("_")[0]: line["input"] for line in lines}.values())
+    table = pa.table(
+        {
+            "data_source": ["gpu_smoke"] * len(rows),
+            "prompt": [[{"role": "user", "content": text}] for text in rows],
+            "reward_model": [{"style": "rule", "ground_truth": ""}] * len(rows),
+        }
+    )
+    pq.write_table(table, path)
+
+
+def follow(
+    process: "subprocess.Popen[bytes]",
+    metrics: Path,
+    stall_s: float,
+    on_step: Callable[[dict[str, Any]], None],
+) -> Followed:
+    """Read a loop's metrics as they come, until its process ends.
+
+    Raises:
+        SmokeError: No step ended for `stall_s` seconds.
+    """
+    followed, reader, since = Followed(), LineReader(metrics), time.monotonic()
+    while True:
+        ended = process.poll() is not None
+        for line in reader.new():
+            since = time.monotonic()
+            followed.lines.append(line["data"])
+            followed.seen.append(time.time())
+            on_step(line)
+        if ended:
+            return followed
+        if time.monotonic() - since > stall_s:
+            raise SmokeError(f"no step ended for {stall_s:.0f} s (launcher.stall_timeout_s)")
+        time.sleep(0.05)
+
+
+def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
+    """Run the recipe through the launcher; its figures, and where its outputs are.
+
+    Raises:
+        RecipeError: An override cannot be used.
+        SmokeError: The run failed.
+    """
+    number, folder = 1, measured.out
+    while (
+        ROOT / "experiments" / (name := f"{folder.parent.name}_{folder.name}.{number}")
+    ).exists():
+        number += 1
+    own = (
+        f"trainer.experiment_name={name}",
+        f"env_service.env_url=http://127.0.0.1:{free_port()}",
+    )
+    recipe = measured.recipe(*own)
+    loop = ROOT / recipe.seal.loop_dir
+    console.print(f"\nexp/SEAL.yaml, {recipe.trainer.total_training_steps} steps")
+    command = [sys.executable, "launcher.py", f"--conf={RECIPE.relative_to(ROOT)}", "--with-bfcl"]
+    with GpuSampler(measured.gpus) as sampler:
+        # In a session of its own: Ctrl-C reaches this script, which passes it on once.
+        process = subprocess.Popen(
+            [*command, "--", *measured.overrides, *own],
+            cwd=ROOT,
+            env={**os.environ, **OWN_RAY},
+            start_new_session=True,
+        )
+        try:
+            stall_s = 2 * float(recipe.launcher.stall_timeout_s)  # the launcher's own comes first
+            followed = follow(process, loop.parent / "metrics.jsonl", stall_s, lambda line: None)
+        finally:
+            process.terminate()
+            process.wait()
+    if process.returncode != 0:
+        raise SmokeError("the recipe's run failed; the launcher's reason stands above")
+    written = figures.generated_by_step(list(LineReader(loop / ROLLOUTS).new()))
+    phases = figures.by_phase(list(LineReader(loop / PHASES).new()), sampler.samples)
+    rollouts = [tokens for step in written for tokens in step]
+    found = figures.loop_figures(
+        followed, [sum(step) for step in written], len(measured.gpus), sampler.samples
+    )
+    return {
+        "figures": asdict(found),
+        "agreement": figures.agreement(followed.lines),
+        "phases": {name: asdict(phase) for name, phase in phases.items()},
+        "metrics": followed.lines,
+        "mean_generated": sum(rollouts) / len(rollouts),
+        "rollouts": str(recipe.trainer.rollout_data_dir),
+        "folder": str(loop.parent.relative_to(ROOT)),
+    }
+
+
+def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict[str, Any]:
+    """Run verl's own single-turn loop on what the other loop has left behind.
+
+    Raises:
+        SmokeError: The run failed.
+    """
+    folder = measured.out / "verl"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "reward.py").write_text(REWARD, "utf-8")
+    write_prompts(ROOT / seal["rollouts"], len(seal["metrics"]), folder / "prompts.parquet")
+    settings = measured.recipe().launcher
+    tokens = round(seal["mean_generated"])
+    config = baseline_config(measured, folder, tokens)
+    OmegaConf.save(config, folder / "config.yaml")
+    metrics, log = folder / "metrics.jsonl", folder / "train.log"
+    for path in (metrics, log):
+        path.unlink(missing_ok=True)
+    steps = config.trainer.total_training_steps
+    console.print(
+        f"\nverl's own single-turn loop, {steps} steps of {tokens} tokens a rollout (log: {log})",
+        highlight=False,
+        soft_wrap=True,
+    )
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-path={folder}"]
+    command += ["--config-name=config", f"hydra.run.dir={folder}/hydra"]
+    environment = {
+        **{key: str(value) for key, value in settings.environment.items()},
+        "VERL_FILE_LOGGER_PATH": str(metrics),
+        "HYDRA_FULL_ERROR": "1",
+        **OWN_RAY,
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+    def on_step(line: dict[str, Any]) -> None:
+        data = line["data"]
+        console.print(
+            f"step {line['step']}/{steps}  generation {data['timing_s/gen']:.1f} s  "
+            f"update {data['timing_s/update_actor']:.1f} s  step {data['timing_s/step']:.1f} s",
+            highlight=False,
+        )
+
+    family = Family()
+    try:
+        with GpuSampler(measured.gpus) as sampler:
+            process = family.start(command, log, environment, ROOT)
+            followed = follow(process, metrics, float(settings.stall_timeout_s), on_step)
+    except SmokeError as error:
+        raise SmokeError(f"verl's own loop: {error}; its log: {log}") from error
+    finally:
+        family.end()
+    if process.returncode != 0:
+        raise SmokeError(f"verl's own loop failed:\n{tail(log)}\n(log: {log})")
+    # Every token of a response is the policy's: there is one message and no observation.
+    rollouts = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
+    generated = [round(line["response_length/mean"] * rollouts) for line in followed.lines]
+    found = figures.loop_figures(followed, generated, len(measured.gpus), sampler.samples)
+    return {"figures": asdict(found), "metrics": followed.lines, "folder": str(folder)}
