@@ -12,7 +12,7 @@ from dotenv import load_dotenv
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from seal.client import EnvironmentFault
+from seal.environment.client import EnvironmentFault
 from seal.launch import folders
 from seal.launch.check.finding import Level
 from seal.launch.check.table import print_findings

@@ -26,7 +26,7 @@ from env_service.live import LiveEpisodes
 from env_service.log import StandardError, log_to_stderr
 from env_service.metrics import Metrics
 from env_service.workers.pool import Limits, WorkerPool
-from seal.access_token import TOKEN_VARIABLE, TokenError, read_token
+from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
 
 logger = logging.getLogger("env_service")
 

@@ -12,10 +12,8 @@ import itertools
 import json
 import logging
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jinja2
 from omegaconf import DictConfig, ListConfig
@@ -24,23 +22,11 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from seal.access_token import TokenError, read_token
-from seal.client import EnvironmentClient, EnvironmentFault
+from benchmarks.service.process import ServiceFailed, ServiceProcess
+from seal.environment.access_token import TokenError, read_token
+from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.launch.recipe import RecipeError, load_recipe, model_length
-
-if TYPE_CHECKING:
-    from scripts import backbone_checks as checks
-    from scripts.service_process import ServiceFailed, ServiceProcess
-else:  # when a script runs, `scripts` is a package of verl's
-    from service_process import ServiceFailed, ServiceProcess
-
-    with warnings.catch_warnings():  # of what they import
-        warnings.simplefilter("ignore")
-        import backbone_checks as checks
-        import verl  # noqa: F401
-
+from seal.train import backbone_checks as checks
 from seal.train.backbone import Backbone, BackboneError, load_backbone
 from seal.train.prompt_budget import largest_interface, prompt_limit, remedy
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training

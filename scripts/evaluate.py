@@ -38,8 +38,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seal.access_token import TokenError, read_token
-from seal.client import EnvironmentClient, EnvironmentFault
+from seal.environment.access_token import TokenError, read_token
+from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.evaluation import benchmark, local_model, official_bfcl, official_tau2
 from seal.evaluation.endpoint import STRUCTURED, Endpoint, check_calls_tools, find_endpoint
 from seal.evaluation.faults import EvaluationError
@@ -58,7 +58,7 @@ from seal.launch.folders import RunError
 from seal.launch.processes import Family
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.launch.service import check_service, start_service, urls
-from seal.validation_log import BadValidationLog
+from seal.records.validation_log import BadValidationLog
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARY = ROOT / "scripts/stats_validation_bfcl.py"

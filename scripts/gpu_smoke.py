@@ -23,8 +23,6 @@ from typing import Any
 
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.gpu_smoke import kept, sampling
 from benchmarks.gpu_smoke.kept import SmokeError
 

@@ -14,25 +14,17 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.train.backbone import BackboneError, load_backbone
-
-# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
-if TYPE_CHECKING:
-    from scripts import supervised
-    from scripts.supervised import Dialogue
-else:
-    import supervised
-    from supervised import Dialogue
+from seal.warm_up import supervised
+from seal.warm_up.supervised import Dialogue
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "exp/quickstart.yaml"
@@ -60,7 +52,7 @@ def train_tokenizer(demonstrations: list[dict[str, Any]]) -> PreTrainedTokenizer
         pad_token="<|endoftext|>",
         clean_up_tokenization_spaces=False,
     )
-    fast.chat_template = (ROOT / "scripts/tiny_policy_chat_template.jinja").read_text("utf-8")
+    fast.chat_template = (ROOT / "seal/warm_up/tiny_policy_chat_template.jinja").read_text("utf-8")
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(MARKS),
         special_tokens=SPECIAL,

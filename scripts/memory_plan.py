@@ -6,7 +6,7 @@
 
 Memory is in GiB, as GPUs are sold; what is printed is in GB of 10^9 bytes. The closed form is in
 `seal.launch.memory`. `--simulate` adds the second source: an update on torch's fake tensors
-(`memory_simulation.py`), a minute or less. Overrides of the recipe follow --.
+(`seal.train.memory_simulation`), a minute or less. Overrides of the recipe follow --.
 """
 
 import argparse
@@ -17,8 +17,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -84,7 +82,7 @@ def simulated(config: Config, settings: Settings) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "config.json")
         file.write_text(json.dumps(config), "utf-8")
-        command = [sys.executable, str(ROOT / "scripts/memory_simulation.py"), str(file)]
+        command = [sys.executable, "-m", "seal.train.memory_simulation", str(file)]
         command += [f"--ranks={settings.gpus}", f"--tokens={settings.tokens}"]
         command += [f"--own={settings.own}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

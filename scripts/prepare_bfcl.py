@@ -35,15 +35,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
-if TYPE_CHECKING:
-    from scripts import bfcl_splits as splits
-    from scripts import bfcl_tables as tables
-else:
-    import bfcl_splits as splits
-    import bfcl_tables as tables
+from seal.tasks import splits, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PROCESSED = "env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl"

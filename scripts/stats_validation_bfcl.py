@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -33,9 +33,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from seal.validation_log import BadValidationLog, json_objects, read_folder
-from seal.validation_statistics import AVERAGE
-from seal.validation_summary import (
+from seal.records.validation_log import BadValidationLog, json_objects, read_folder
+from seal.records.validation_statistics import AVERAGE
+from seal.records.validation_summary import (
     Expected,
     Results,
     Row,
@@ -45,12 +45,7 @@ from seal.validation_summary import (
     results_of,
     summarise,
 )
-
-# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
-if TYPE_CHECKING:
-    from scripts.stats_plot import write_plot
-else:
-    from stats_plot import write_plot
+from seal.study.validation_plot import write_plot
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"

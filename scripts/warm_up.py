@@ -27,36 +27,23 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.multiprocessing as multiprocessing
 from tqdm import tqdm
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from seal.evaluation.local_model import free_port
 from seal.launch.processor import cpu_dtype
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.train.backbone import Backbone, BackboneError, load_backbone
-
-if TYPE_CHECKING:
-    from scripts.supervised import (
-        DemonstrationError,
-        Dialogue,
-        demonstrate,
-        read_demonstrations,
-        tokenize,
-    )
-    from scripts.warm_up_trainer import LOSSES, STATE, WEIGHTS, Training, train
-else:
-    from supervised import (
-        DemonstrationError,
-        Dialogue,
-        demonstrate,
-        read_demonstrations,
-        tokenize,
-    )
-    from warm_up_trainer import LOSSES, STATE, WEIGHTS, Training, train
+from seal.warm_up.supervised import (
+    DemonstrationError,
+    Dialogue,
+    demonstrate,
+    read_demonstrations,
+    tokenize,
+)
+from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, train
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMONSTRATIONS = "demonstrations.jsonl"

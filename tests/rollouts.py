@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.workers.rollout.replica import TokenOutput
 
-from seal.client import EnvironmentClient
+from seal.environment.client import EnvironmentClient
 from seal.launch.recipe import EXP, load_recipe
 from seal.train import agent_loop
 from seal.train.agent_loop import SealAgentLoop

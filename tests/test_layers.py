@@ -8,17 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-METHOD = (
-    "seal.checkpoint_folder",
-    "seal.wire",
-    "seal.formats",
-    "seal.coevolution",
-    "seal.loop_log",
-    "seal.validation_log",
-    "seal.validation_statistics",
-    "seal.validation_summary",
-)
-DIALOGUE = ("seal.access_token", "seal.addresses", "seal.client", "seal.episode")
+METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.records")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = (
     *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
@@ -37,28 +27,23 @@ class Room:
 ROOMS = (
     # jsonschema: what a tool's schema allows is a standard, so a library decides it on both sides.
     Room(
-        (
-            "seal/__init__.py",
-            "seal/checkpoint_folder.py",
-            "seal/wire.py",
-            "seal/loop_log.py",
-            "seal/validation_log.py",
-            "seal/validation_statistics.py",
-            "seal/validation_summary.py",
-            "seal/formats",
-            "seal/coevolution",
-        ),
+        ("seal/__init__.py", "seal/wire.py", "seal/formats", "seal/coevolution", "seal/records"),
         (*METHOD, "jsonschema"),
     ),
     Room(
-        ("seal/access_token.py", "seal/addresses.py", "seal/client.py", "seal/episode.py"),
-        (*METHOD, *DIALOGUE, "httpx", "httpx_aiohttp", "tenacity"),
+        ("seal/environment",),
+        (*METHOD, "seal.environment", "httpx", "httpx_aiohttp", "tenacity"),
     ),
     # Checked before a run starts, so it knows nothing of the run itself (seal.launch.run).
     Room(
         ("seal/launch/check",),
         (
-            *("seal.access_token", "seal.checkpoint_folder", "seal.client", "seal.launch.check"),
+            *(
+                "seal.environment.access_token",
+                "seal.records.checkpoint_folder",
+                "seal.environment.client",
+                "seal.launch.check",
+            ),
             *("seal.launch.data_files", "seal.launch.folders", "seal.launch.gpus"),
             *("seal.launch.memory", "seal.launch.processes", "seal.launch.resume"),
             *("seal.launch.service", "seal.launch.shapes", "seal.launch.training"),
@@ -68,7 +53,7 @@ ROOMS = (
     Room(
         ("seal/launch", "launcher.py"),
         (
-            *(*METHOD, *DIALOGUE, "seal.launch"),
+            *(*METHOD, "seal.environment", "seal.launch"),
             *("dotenv", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich", "yaml"),
         ),
     ),
@@ -80,7 +65,7 @@ ROOMS = (
         ("seal/evaluation",),
         (
             *METHOD,
-            *DIALOGUE,
+            "seal.environment",
             "seal.evaluation",
             "seal.launch",
             *("filelock", "httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
@@ -96,12 +81,16 @@ ROOMS = (
             *("matplotlib", "numpy", "omegaconf", "pyarrow", "rich", "scipy", "yaml"),
         ),
     ),
-    Room(("seal/train",), (*METHOD, *DIALOGUE, "seal.train", *TRAINER_STACK)),
+    Room(("seal/train",), (*METHOD, "seal.environment", "seal.train", *TRAINER_STACK)),
+    Room(("seal/tasks",), ("seal.tasks", "pandas")),
+    Room(("seal/warm_up",), ("seal.train", "seal.warm_up", "torch", "tqdm", "transformers")),
     Room(
         ("env_service/environments/bfcl",),
         (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
     ),
-    Room(("env_service",), (*METHOD, "seal.access_token", "env_service", *SERVICE_STACK)),
+    Room(
+        ("env_service",), (*METHOD, "seal.environment.access_token", "env_service", *SERVICE_STACK)
+    ),
 )
 
 
@@ -155,9 +144,9 @@ def test_every_file_of_the_packages_has_a_room() -> None:
 def test_a_violation_is_found(tmp_path: Path) -> None:
     planted = {
         "seal/coevolution/weights.py": "import torch\n",
-        "seal/client.py": "import httpx\nfrom seal import train\n",
+        "seal/environment/client.py": "import httpx\nfrom seal import train\n",
         "env_service/app.py": "def f():\n    import bfcl_eval.utils\n",
-        "env_service/environments/bfcl/tasks.py": "import bfcl_eval\nfrom seal.client import x\n",
+        "env_service/environments/bfcl/tasks.py": "import bfcl_eval, seal.environment.client\n",
         "seal/launch/check/host.py": "from seal.launch import folders, run\n",
         "launcher.py": "import seal.train.main\n",
     }
@@ -166,9 +155,9 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     assert sorted(violations(tmp_path)) == [
         "env_service/app.py imports bfcl_eval.utils",
-        "env_service/environments/bfcl/tasks.py imports seal.client",
+        "env_service/environments/bfcl/tasks.py imports seal.environment.client",
         "launcher.py imports seal.train.main",
-        "seal/client.py imports seal.train",
         "seal/coevolution/weights.py imports torch",
+        "seal/environment/client.py imports seal.train",
         "seal/launch/check/host.py imports seal.launch.run",
     ]

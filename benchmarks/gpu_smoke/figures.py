@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.gpu_smoke.kept import SmokeError
 from benchmarks.gpu_smoke.sampling import GpuSample
-from seal.loop_log import DONE
+from seal.records.loop_log import DONE
 
 # verl's phases of a step; what they leave of it is time between them.
 TIMED = ("gen", "old_log_prob", "ref", "adv", "update_actor", "update_weights")

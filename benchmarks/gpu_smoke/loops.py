@@ -24,7 +24,7 @@ from benchmarks.gpu_smoke.kept import SmokeError
 from benchmarks.gpu_smoke.sampling import GpuSampler
 from seal.evaluation.local_model import free_port
 from seal.launch.processes import Family, tail
-from seal.loop_log import PHASES, ROLLOUTS, LineReader
+from seal.records.loop_log import PHASES, ROLLOUTS, LineReader
 
 # Both loops run on this machine, whatever cluster the user's shell names.
 OWN_RAY = {"RAY_ADDRESS": "local"}

@@ -1,9 +1,9 @@
 """BFCL V3 multi-turn by our own episodes: training's validation, on a model behind an endpoint.
 
 In: evaluation tasks, an `Endpoint`, the environment service. Out: a validation log
-(`seal.validation_log`), `0.jsonl`, a line a task, written as soon as it is finished: what is there
-is not done again. A task whose environment or endpoint failed is tried anew and then reported,
-never scored. Called by scripts/evaluate.py.
+(`seal.records.validation_log`), `0.jsonl`, a line a task, written as soon as it is finished: what
+is there is not done again. A task whose environment or endpoint failed is tried anew and then
+reported, never scored.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ import pyarrow
 import pyarrow.parquet
 import tenacity
 
-from seal.client import EnvironmentClient, EnvironmentFault
-from seal.episode import Episode, Task, run_episode
+from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.environment.episode import Episode, Task, run_episode
 from seal.evaluation.endpoint import (
     STRUCTURED,
     ChatPolicy,
@@ -29,7 +29,7 @@ from seal.evaluation.endpoint import (
     stop_token_ids,
 )
 from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
-from seal.validation_log import read_log
+from seal.records.validation_log import read_log
 from seal.wire import CONVERSATION_COMPLETED
 
 LOG = "0.jsonl"

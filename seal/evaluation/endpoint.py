@@ -1,4 +1,4 @@
-"""The evaluated model behind an OpenAI-compatible endpoint, as a policy for `seal.episode`.
+"""The evaluated model behind an OpenAI-compatible endpoint, as a policy for the dialogue loop.
 
 In: the endpoint's address, how to decode, then dialogues and tool docs. Out: assistant text, or the
 assistant message with `tool_calls` where the server reads calls itself. Called by

@@ -23,8 +23,8 @@ from seal.evaluation import official_bfcl, official_tau2
 from seal.evaluation.benchmark import BENCHMARK, EVALUATION_FILE, LOG
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.settings import SETTINGS
-from seal.validation_log import read_log
-from seal.validation_statistics import AVERAGE, rates, task_results
+from seal.records.validation_log import read_log
+from seal.records.validation_statistics import AVERAGE, rates, task_results
 
 TABLE_1 = (
     "multi_turn_base",

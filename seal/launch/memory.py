@@ -18,7 +18,7 @@ trainer also has the largest of them in float32 and a bucket; the cache comes af
 reference policy lies in pinned memory of the host (`CPUOffloadPolicy`) and comes layer by layer, in
 a pass that is smaller than an update.
 
-The second source is `scripts/memory_simulation.py`, torch's own tracker on fake tensors: a test
+The second source is `seal/train/memory_simulation.py`, torch's own tracker on fake tensors: a test
 holds the updates of both together within 10 %. Neither has seen a GPU. On Qwen3.5 the
 tracker fails, as the vision part has no forward pass: its linear layers are counted like attention,
 without what their kernels work in.

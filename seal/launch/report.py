@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from seal.launch import folders
-from seal.loop_log import ROUNDS, LineReader
-from seal.validation_log import BadValidationLog, log_files, read_log
+from seal.records.loop_log import ROUNDS, LineReader
+from seal.records.validation_log import BadValidationLog, log_files, read_log
 
 
 @dataclass(frozen=True)

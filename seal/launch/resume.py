@@ -13,7 +13,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from seal.checkpoint_folder import (
+from seal.launch import folders
+from seal.launch.data_files import total_steps
+from seal.launch.folders import RunError, record_folder, run_name
+from seal.records.checkpoint_folder import (
     ABANDONED,
     BEST_FILE,
     best_step,
@@ -22,9 +25,6 @@ from seal.checkpoint_folder import (
     latest_whole,
     step_of,
 )
-from seal.launch import folders
-from seal.launch.data_files import total_steps
-from seal.launch.folders import RunError, record_folder, run_name
 
 CONFIG = "config.yaml"
 """Name of the resolved configuration in a launch's record."""

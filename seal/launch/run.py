@@ -29,7 +29,7 @@ from seal.launch.report import Finished, print_report
 from seal.launch.resume import CONFIG, check_resume, is_validated, misses_last_validation
 from seal.launch.service import start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
-from seal.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
+from seal.records.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
 
 
 @dataclass(frozen=True)

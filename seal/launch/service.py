@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import httpx
 from omegaconf import DictConfig, ListConfig
 
-from seal.access_token import TOKEN_VARIABLE, TokenError, read_token
-from seal.addresses import url_list
-from seal.client import EnvironmentClient
+from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
+from seal.environment.addresses import url_list
+from seal.environment.client import EnvironmentClient
 from seal.launch import folders
 from seal.launch.folders import RunError
 from seal.launch.processes import Family, tail

@@ -17,11 +17,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seal.checkpoint_folder import abandon_after
 from seal.launch import folders
 from seal.launch.folders import RunError
 from seal.launch.processes import Family, last_lines, tail
-from seal.loop_log import FAULT, PHASES, ROUNDS, LineReader, LoopLog
+from seal.records.checkpoint_folder import abandon_after
+from seal.records.loop_log import FAULT, PHASES, ROUNDS, LineReader, LoopLog
 
 SERVICE_LOG = "service.log"
 # What Ray puts before a line that a worker printed: colour, class, process id.

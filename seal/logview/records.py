@@ -2,7 +2,7 @@
 
 In: the JSON object of a line. Out: a record, or `Unreadable` with the field that is wrong. Written
 by `seal.train.trainer` (loop log), by verl (dialogues, metrics) and by both (validation logs, whose
-lines `seal.validation_log` reads). Fields that are not shown are not read.
+lines `seal.records.validation_log` reads). Fields that are not shown are not read.
 """
 
 import math
@@ -12,9 +12,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from seal import validation_log
 from seal.logview.growing import Unreadable
-from seal.validation_log import BadValidationLog
+from seal.records import validation_log
+from seal.records.validation_log import BadValidationLog
 
 Step = Annotated[int, Field(ge=0, lt=10**12)]
 

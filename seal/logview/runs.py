@@ -17,7 +17,7 @@ from typing import Any
 from seal.logview import growing, records
 from seal.logview.growing import Contents, Files, Line, Unreadable
 from seal.logview.records import Dialogue, Key, Metrics, OfStep, Phase, Rollout, Round, Validated
-from seal.loop_log import DONE, FAILED, INTERRUPTED, PHASES, ROLLOUTS, ROUNDS
+from seal.records.loop_log import DONE, FAILED, INTERRUPTED, PHASES, ROLLOUTS, ROUNDS
 
 VALIDATIONS = "tech_synthetic"
 """Folder among the runs that holds the validation logs of all."""

@@ -17,7 +17,7 @@ from seal.logview.dialogue import Cut, Message, cut_dialogue
 from seal.logview.listing import Filters, Listed, listing, ordered
 from seal.logview.records import Round, Turn
 from seal.logview.runs import Experiments, Run, suite_of
-from seal.validation_statistics import rates, task_results
+from seal.records.validation_statistics import rates, task_results
 
 _METRIC_POINTS = 500
 """Last values of a metric that are drawn."""

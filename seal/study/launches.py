@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seal.loop_log import LineReader
+from seal.records.loop_log import LineReader
 
 LAUNCHES = "launches.jsonl"
 INTERRUPTED_CODE = 130

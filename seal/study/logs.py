@@ -15,9 +15,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from seal.launch.resume import flat
-from seal.loop_log import DONE, PHASES, ROUNDS, LineReader
+from seal.records.loop_log import DONE, PHASES, ROUNDS, LineReader
+from seal.records.validation_log import BadValidationLog, Rollout, json_objects, read_folder
 from seal.study.definition import StudyError
-from seal.validation_log import BadValidationLog, Rollout, json_objects, read_folder
 
 FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
 _KEPT_OF_A_ROUND = ("time", "step", "metrics", "rollouts", "dropped_groups", "labels", "interface")

@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from seal.checkpoint_folder import latest_whole
 from seal.evaluation.local_model import free_port
-from seal.loop_log import ROUNDS
+from seal.records.checkpoint_folder import latest_whole
+from seal.records.loop_log import ROUNDS
 from seal.study.definition import Study, StudyError
 from seal.study.launches import (
     INTERRUPTED_CODE,

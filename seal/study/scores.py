@@ -10,10 +10,10 @@ from statistics import fmean
 
 import numpy as np
 
+from seal.records.validation_statistics import AVERAGE, rates, task_results
 from seal.study.definition import Study, StudyError
 from seal.study.intervals import Matrix
 from seal.study.logs import RunLogs
-from seal.validation_statistics import AVERAGE, rates, task_results
 
 LAST, DECLARED, DEVELOPMENT, BEST = "last", "declared", "development", "best"
 """Rules that name a step: the last one, the study's declared one, the one with the best score on

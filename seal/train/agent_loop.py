@@ -1,4 +1,4 @@
-"""verl's agent loop around `seal.episode`: token in, token out.
+"""verl's agent loop around `seal.environment.episode`: token in, token out.
 
 verl calls `SealAgentLoop.run` once a rollout with a row of the data set; the row says which task
 and in which mode. The prompt is rendered once by the model's own chat template; every observation
@@ -19,12 +19,12 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
-from seal.access_token import read_token
-from seal.addresses import url_list
-from seal.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.exposure import Exposure
 from seal.coevolution.shaping import RewardShaping, shaped_reward
-from seal.episode import Episode, Task, run_episode
+from seal.environment.access_token import read_token
+from seal.environment.addresses import url_list
+from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.environment.episode import Episode, Task, run_episode
 from seal.train.message_end import message_end, unwritten_end
 from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from seal.checkpoint_folder import (
+from seal.records.checkpoint_folder import (
     BEST_FILE,
     DELETED,
     PREFIX,
@@ -28,7 +28,7 @@ from seal.checkpoint_folder import (
     latest_whole,
     steps,
 )
-from seal.checkpoint_folder import NOTE as TRACKER
+from seal.records.checkpoint_folder import NOTE as TRACKER
 from seal.train.state import Best
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
-from seal.loop_log import LoopLog
+from seal.records.loop_log import LoopLog
 from seal.train.node import ROOT
 from seal.train.prompt_budget import check_prompts
 

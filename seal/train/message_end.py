@@ -3,7 +3,7 @@
 In: verl's token builder of the model, and sampled tokens. Out: tokens. A policy stops at the first
 token of the template's end, at another stop token, or at the limit of a message. What follows must
 stand behind a closed message all the same: no model has seen a dialogue that goes on inside one.
-Called by the agent loop and by scripts/backbone_checks.py.
+Called by the agent loop and by seal/train/backbone_checks.py.
 """
 
 import itertools

@@ -20,11 +20,11 @@ import pyarrow.parquet
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from verl.utils.fs import copy_to_local
 
-from seal.access_token import read_token
-from seal.addresses import url_list
-from seal.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import Interface
+from seal.environment.access_token import read_token
+from seal.environment.addresses import url_list
+from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.train.backbone import Backbone, BackboneError, load_backbone
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 from seal.train.system_note import SystemNoteError

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seal.client import EnvironmentClient
 from seal.coevolution.interface import Interface
+from seal.environment.client import EnvironmentClient
 from seal.train.backbone import Backbone
 from seal.train.system_note import behind_default
 from seal.wire import Message, ToolDoc

@@ -13,7 +13,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from seal.client import EnvironmentFault
+from seal.environment.client import EnvironmentFault
 
 logger = logging.getLogger(__name__)
 

@@ -22,15 +22,15 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
-from seal.access_token import read_token
-from seal.addresses import url_list
-from seal.checkpoint_folder import begin_save, checkpoint, is_whole
-from seal.client import EnvironmentClient
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
 from seal.coevolution.interface import Interface, difference
 from seal.coevolution.weights import applies, batch_weights
-from seal.loop_log import LoopLog
+from seal.environment.access_token import read_token
+from seal.environment.addresses import url_list
+from seal.environment.client import EnvironmentClient
+from seal.records.checkpoint_folder import begin_save, checkpoint, is_whole
+from seal.records.loop_log import LoopLog
 from seal.train import checkpoints, gate, suites
 from seal.train.engine_watch import EngineWatch
 from seal.train.round import (

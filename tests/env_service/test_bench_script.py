@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts import bench_report
-from scripts.bench_report import BASE, LONG_CONTEXT, TRAINING, Latency, Row, Target, percentile
-from scripts.bench_service import BEFORE_ITS_REVEAL, scripts_of
-from scripts.service_process import cpu_seconds, descendants, pss_bytes, text_table
+from benchmarks.service import report as bench_report
+from benchmarks.service.bench import BEFORE_ITS_REVEAL, scripts_of
+from benchmarks.service.process import cpu_seconds, descendants, pss_bytes, text_table
+from benchmarks.service.report import BASE, LONG_CONTEXT, TRAINING, Latency, Row, Target, percentile
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from service_process import SERVICE_PYTHON, ServiceProcess
+
+from benchmarks.service.process import SERVICE_PYTHON, ServiceProcess
 
 
 @pytest.fixture(scope="session")

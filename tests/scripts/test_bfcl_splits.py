@@ -1,8 +1,9 @@
 from collections import Counter
 
-import bfcl_splits
 import pytest
-from bfcl_splits import CATEGORIES, BadData, Split, Task
+
+from seal.tasks import splits as bfcl_splits
+from seal.tasks.splits import CATEGORIES, BadData, Split, Task
 
 
 def task(

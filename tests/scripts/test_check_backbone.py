@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import backbone_checks as checks
 import check_backbone
 import pytest
 import real_tokenizers
@@ -27,6 +26,7 @@ from transformers import PreTrainedTokenizerFast
 
 from seal.formats import ToolCall, parse
 from seal.launch.recipe import EXP, load_recipe
+from seal.train import backbone_checks as checks
 from seal.train.backbone import load_backbone
 from seal.train.prompts import Prompt, prompt_ids
 

@@ -7,11 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import bfcl_tables
 import pandas as pd
 import prepare_bfcl
 import pytest
-from bfcl_splits import (
+
+from seal.tasks import tables as bfcl_tables
+from seal.tasks.splits import (
     CATEGORIES,
     MARKS,
     Split,

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from seal.client import EnvironmentClient
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile, LabelStatistic
+from seal.environment.client import EnvironmentClient
 from seal.launch.recipe import EXP, load_recipe
 from seal.train import prompt_budget, prompts
 from seal.train.backbone import Backbone, load_backbone

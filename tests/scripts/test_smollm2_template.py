@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import backbone_checks
 import check_backbone
 import pytest
 import real_tokenizers
@@ -21,14 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from seal.client import EnvironmentClient
 from seal.coevolution import texts
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES
+from seal.environment.client import EnvironmentClient
 from seal.formats import ToolCall, parse
 from seal.launch.recipe import EXP, load_recipe
-from seal.train import prompt_budget
+from seal.train import backbone_checks, prompt_budget
 from seal.train.backbone import Backbone, load_backbone
 from seal.train.prompt_budget import (
     PromptBudgetError,

@@ -10,16 +10,16 @@ import pytest
 import real_tokenizers
 import torch
 import warm_up
-import warm_up_trainer
 from hypothesis import given
 from hypothesis import strategies as st
-from supervised import Dialogue, summed_loss, tokenize
 from transformers import LlamaConfig, LlamaForCausalLM
-from warm_up_trainer import LOSSES, STATE, WEIGHTS, Training, shares, train
 
 from seal.evaluation.local_model import free_port
 from seal.launch.recipe import EXP, load_recipe
 from seal.train.backbone import Backbone, load_backbone
+from seal.warm_up import trainer as warm_up_trainer
+from seal.warm_up.supervised import Dialogue, summed_loss, tokenize
+from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, shares, train
 
 TOOLS = [
     {

@@ -9,7 +9,7 @@ from typing import Any
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import Label
 from seal.coevolution.weights import UTILITIES, WeightConfig
-from seal.loop_log import LoopLog
+from seal.records.loop_log import LoopLog
 from seal.train.round import RolloutRecord, label_counts, round_metrics
 from seal.wire import TurnDiagnosis
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from seal.client import EnvironmentClient
+from seal.environment.client import EnvironmentClient
 from seal.wire import PROTOCOL_VERSION, CreateReply, Message
 
 HEALTHY = {"protocol_version": PROTOCOL_VERSION, "environments": ["toy"]}

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from scripted_endpoint import Answer, said, serving
 
-from seal.client import EnvironmentClient
+from seal.environment.client import EnvironmentClient
 from seal.evaluation import endpoint as endpoint_module
 from seal.evaluation.benchmark import (
     MOST_FAILED_TASKS,
@@ -26,7 +26,7 @@ from seal.evaluation.endpoint import Decoding, find_endpoint
 from seal.evaluation.faults import EvaluationError
 from seal.logview.records import Dialogue, parsed
 from seal.logview.runs import group_of
-from seal.validation_log import BadValidationLog, read_log
+from seal.records.validation_log import BadValidationLog, read_log
 from seal.wire import CONVERSATION_COMPLETED
 
 DECODING = Decoding("hermes", 0.0, 100, 300, 400)

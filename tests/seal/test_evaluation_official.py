@@ -33,7 +33,7 @@ from seal.evaluation.programs import watch
 from seal.evaluation.settings import SETTINGS, keep_settings
 from seal.evaluation.tables import BFCL_V4, MEMORY, TABLE_1, TAU2, WEB, row_of, tables
 from seal.launch.processes import Family
-from seal.validation_statistics import AVERAGE
+from seal.records.validation_statistics import AVERAGE
 
 CONNECTION_LOST = "Traceback\n  ...\nopenai.APIConnectionError: Connection error.\n"
 TOO_LONG = "Traceback\n  ...\nopenai.BadRequestError: Error code: 400 - context length\n"

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from logview_material import HOSTILE, write_lines, write_round, write_run, write_validation
 
 from seal.logview.app import create_app
-from seal.loop_log import LoopLog
+from seal.records.loop_log import LoopLog
 
 OWN = {"/static/style.css", "/static/live.js", "/static/icon.svg"}
 

@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from seal.loop_log import DONE, FAILED, PHASES, ROUNDS, LineReader, LoopLog
+from seal.records.loop_log import DONE, FAILED, PHASES, ROUNDS, LineReader, LoopLog
 
 
 def test_a_reader_gets_each_line_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seal.validation_log import BadValidationLog, log_files, read_folder, read_log
+from seal.records.validation_log import BadValidationLog, log_files, read_folder, read_log
 
 LINE = {
     "task_id": "multi_turn_base_1",

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seal import validation_statistics
-from seal.validation_log import Rollout
-from seal.validation_statistics import (
+from seal.records import validation_statistics
+from seal.records.validation_log import Rollout
+from seal.records.validation_statistics import (
     AVERAGE,
     Z_95,
     Interval,

@@ -1,8 +1,14 @@
 import pytest
 
-from seal.validation_log import BadValidationLog, Rollout
-from seal.validation_statistics import AVERAGE
-from seal.validation_summary import Expected, baseline_step, complaints, results_of, summarise
+from seal.records.validation_log import BadValidationLog, Rollout
+from seal.records.validation_statistics import AVERAGE
+from seal.records.validation_summary import (
+    Expected,
+    baseline_step,
+    complaints,
+    results_of,
+    summarise,
+)
 
 EXPECTED = {
     "benchmark": {f"base_{i}": Expected("base", 1) for i in range(8)},

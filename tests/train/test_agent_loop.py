@@ -11,7 +11,7 @@ import pytest
 from rollouts import EVAL, TRAIN, Rollout, World, agent, backbone, configuration
 from rollouts import roll_out as play
 
-from seal.client import EnvironmentFault
+from seal.environment.client import EnvironmentFault
 from seal.train.prompt_budget import PromptBudgetError
 
 ANSWERS = ("call", "Done", "call", "Done")

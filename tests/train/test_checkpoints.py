@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
-from seal.checkpoint_folder import checkpoint, is_whole
-from seal.loop_log import LoopLog
+from seal.records.checkpoint_folder import checkpoint, is_whole
+from seal.records.loop_log import LoopLog
 from seal.train import checkpoints, state
 from seal.train.checkpoints import CheckpointError, Retention, retention
 from seal.train.state import Best, LoopState

@@ -3,11 +3,11 @@
 import copy
 from typing import Any
 
-import backbone_checks as checks
 import pytest
 from rollouts import TASK, TOOL, Backbone, backbone
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
+from seal.train import backbone_checks as checks
 from seal.train.message_end import message_end, unwritten_end
 
 

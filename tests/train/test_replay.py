@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from seal.client import EnvironmentFault
+from seal.environment.client import EnvironmentFault
 from seal.train.replay import WholeGroupReplayBuffer
 
 RECIPE = Path(__file__).resolve().parents[2] / "exp/SEAL.yaml"

@@ -3,6 +3,8 @@ from dataclasses import replace
 
 from seal.coevolution.labels import Label
 from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
+from seal.records.validation_log import Rollout
+from seal.records.validation_statistics import AVERAGE, rates, task_results
 from seal.train.round import (
     RolloutRecord,
     label_counts,
@@ -10,8 +12,6 @@ from seal.train.round import (
     round_metrics,
     validation_metrics,
 )
-from seal.validation_log import Rollout
-from seal.validation_statistics import AVERAGE, rates, task_results
 from seal.wire import TurnDiagnosis
 
 

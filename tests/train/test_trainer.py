@@ -17,14 +17,14 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from seal.client import EnvironmentClient
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.interface import INITIAL
 from seal.coevolution.labels import Label
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.environment.client import EnvironmentClient
 from seal.launch.recipe import EXP, load_recipe
-from seal.loop_log import ROLLOUTS, LineReader, LoopLog
+from seal.records.loop_log import ROLLOUTS, LineReader, LoopLog
 from seal.train import state
 from seal.train import trainer as trainer_module
 from seal.train.checkpoints import TRACKER, Retention

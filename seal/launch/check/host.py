@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from omegaconf import DictConfig
 
-from seal.checkpoint_folder import steps
 from seal.launch import folders
 from seal.launch.check.finding import Finding, error, ok, warning
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
 from seal.launch.data_files import total_steps
 from seal.launch.folders import RunError
+from seal.records.checkpoint_folder import steps
 
 FREE_DISK_BYTES = 2 * 1024**3
 """For logs, dialogues and a small model's checkpoints."""

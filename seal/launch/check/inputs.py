@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from omegaconf import DictConfig
 
-from seal.access_token import TOKEN_VARIABLE
+from seal.environment.access_token import TOKEN_VARIABLE
 from seal.launch.check.finding import Finding, Level, error, ok, tried, warning
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from seal.addresses import url_list
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
 from seal.coevolution.shaping import RewardShaping
 from seal.coevolution.utilities import UtilityConfig
+from seal.environment.addresses import url_list
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.train.state import loop_config
 

@@ -12,7 +12,7 @@ import pytest
 from omegaconf import DictConfig
 from project_folder import ROOT
 
-from seal.client import EnvironmentClient, EnvironmentFault
+from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.launch import service
 from seal.launch.folders import RunError
 from seal.launch.processes import Family

@@ -1,4 +1,4 @@
-"""Episodes for soak_service: references with seeded mistakes, and bfcl-eval's verdict on them.
+"""Episodes of the soak: references with seeded mistakes, and bfcl-eval's verdict on them.
 
 In: a random.Random. Out: the messages of one episode and the calls in them. The verdict is computed
 by the unmodified multi_turn_checker, in a process that does nothing else: it keeps what it makes in

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from seal.client import EnvironmentClient, EnvironmentFault
+from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis, TurnProgress
 
 Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | Message | None]]

@@ -1,4 +1,4 @@
-"""The clients of soak_service: what they do to the service, and what they count and find wrong.
+"""The clients of the soak: what they do to the service, and what they count and find wrong.
 
 In: a running service and a process that computes official verdicts. Out: counts, violations, and
 the ids of the episodes that were left behind. One `Soak` is one run.
@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx
 
-from scripts.service_process import ServiceProcess, worker_processes
-from scripts.soak_episodes import TOOL_FORMAT, SoakEpisode, draw, official_verdict
+from benchmarks.service.process import ServiceProcess, worker_processes
+from benchmarks.service.soak_episodes import TOOL_FORMAT, SoakEpisode, draw, official_verdict
 
 IDLE_TIMEOUT_S = 20.0
 """Of the service; abandoned episodes go away after it."""

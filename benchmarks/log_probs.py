@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 r"""Log probabilities without flash-attn: verl's loop over tokens against the project's chunks.
 
-    .venv/bin/python scripts/bench_log_probs.py           # --device, --tokens, --own, ...
+    .venv/bin/python benchmarks/log_probs.py           # --device, --tokens, --own, ...
 
 Both take the logits of the same packed row and go forward and back. verl's fallback, which it takes
 where flash-attn is missing, treats the logits of all tokens, one token after the other; the
@@ -21,8 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from rich.console import Console

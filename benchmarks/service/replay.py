@@ -1,8 +1,8 @@
-"""The two sides that bench_service compares, each run by it in a process of its own.
+"""The two sides that the benchmark compares, each run by it in a process of its own.
 
-python bench_replay.py client|baseline JOB: reads a job (JSON) and writes its figures (JSON) to
-standard output. `client` plays scripts against a service with `seal.client`, in the trainer's
-environment; `baseline` has bfcl-eval execute the same references, in the service's environment.
+`python -m benchmarks.service.replay client|baseline JOB` reads a job (JSON) and writes its figures to
+standard output (JSON). `client` plays scripts against a service with `seal.environment.client`, in the
+trainer's environment; `baseline` has bfcl-eval execute the same references, in the service's.
 Neither environment has what the other one needs, so each part imports it where it starts.
 """
 
@@ -16,8 +16,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Replay:
 
     async def run(self) -> dict[str, Any]:
         """Whole passes over the scripts until the time is over."""
-        from seal.client import EnvironmentClient
+        from seal.environment.client import EnvironmentClient
 
         async with EnvironmentClient(self._job["url"], "bfcl") as self._client:
             await self._client.health()

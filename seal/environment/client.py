@@ -1,9 +1,8 @@
 """Async client of environment services: the wire of `seal.wire`, typed.
 
-Who calls it: `seal.episode` (create, step, evaluate, release), the trainer (put_profile) and the
-launcher (health). What it does not do: keep a dialogue, or decide what a fault means for training.
-Which of several services an episode goes to is the business of `seal.addresses`. The transport can
-be swapped, so tests need no socket.
+It does not keep a dialogue (`seal.environment.episode`) and does not decide what a fault means for
+training. `seal.environment.addresses` chooses the service of an episode. The transport can be
+swapped, so tests need no socket.
 """
 
 import asyncio
@@ -17,8 +16,8 @@ import httpx
 import tenacity
 from httpx_aiohttp import AiohttpTransport
 
-from seal.access_token import TOKEN_VARIABLE
-from seal.addresses import COOL_DOWN_S, Addresses, url_list
+from seal.environment.access_token import TOKEN_VARIABLE
+from seal.environment.addresses import COOL_DOWN_S, Addresses, url_list
 from seal.wire import (
     PROTOCOL_VERSION,
     CreateReply,

@@ -1,6 +1,6 @@
 """The second source of `memory_plan.py`: an update of one FSDP2 rank on torch's fake tensors.
 
-    .venv/bin/python scripts/memory_simulation.py CONFIG.json --ranks 4 --tokens 16384 --own 7680
+    .venv/bin/python -m seal.train.memory_simulation CONFIG.json --ranks 4 --tokens 16384 --own 7680
 
 CONFIG.json is a model's configuration (keys of a config.json). Nothing is allocated and nothing
 computed: tensors have shapes alone, the process group is torch's fake one, and torch's tracker adds
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.update(VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="seal.train.cpu.platform")
 
 import torch
@@ -116,7 +115,7 @@ def main() -> int:
     args = parser.parse_args()
     described = [json.loads(config.read_text("utf-8")) for config in args.configs]
     for one, own, ranks in itertools.product(described, args.own, args.ranks):
-        print(json.dumps(simulate(one, ranks, args.tokens, own)))
+        sys.stdout.write(json.dumps(simulate(one, ranks, args.tokens, own)) + "\n")
     return 0
 
 

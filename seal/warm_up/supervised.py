@@ -1,4 +1,4 @@
-"""Demonstrations as tokens, and the loss on them: shared by warm_up.py and make_tiny_policy.py.
+"""Demonstrations as tokens, and the loss on them: for warm-up and the tiny policy.
 
 In: what the environment's demonstrators wrote. Out: the tokens that a rollout of the same dialogue
 has, with a mark on those that the policy is to learn.
@@ -16,7 +16,7 @@ import torch
 from seal.train.backbone import Backbone
 from seal.train.system_note import behind_default
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
 
 

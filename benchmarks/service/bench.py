@@ -1,7 +1,7 @@
 """Measure the environment service: reference replay, a training step, memory, start.
 
-Every task's reference is replayed through the HTTP service by `seal.client`, in other processes:
-one message a turn that holds the turn's calls, then "Done.", then evaluate and release (7.3 steps
+Every task's reference is replayed through the HTTP service by the client, in other processes: one
+message a turn that holds the turn's calls, then "Done.", then evaluate and release (7.3 steps
 an episode on base tasks; one row has one call a message, 9.4 steps). Every verdict has to be right,
 or the benchmark fails. The baseline is bfcl-eval's own execution of the same episodes in one plain
 process: no service, no HTTP, no parsing.
@@ -28,10 +28,18 @@ from typing import Any
 
 import httpx
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from scripts.bench_replay import Script
-from scripts.bench_report import (
+from benchmarks.service.process import (
+    ROOT,
+    SERVICE_PYTHON,
+    Progress,
+    ServiceFailed,
+    ServiceProcess,
+    cpu_seconds,
+    interrupt_on_sigterm,
+    pss_bytes,
+)
+from benchmarks.service.replay import Script
+from benchmarks.service.report import (
     BASE,
     LONG_CONTEXT,
     ROLLOUTS,
@@ -42,16 +50,6 @@ from scripts.bench_report import (
     as_json,
     report,
     targets,
-)
-from scripts.service_process import (
-    ROOT,
-    SERVICE_PYTHON,
-    Progress,
-    ServiceFailed,
-    ServiceProcess,
-    cpu_seconds,
-    interrupt_on_sigterm,
-    pss_bytes,
 )
 
 CLIENT_PYTHON = ROOT / ".venv/bin/python"
@@ -190,7 +188,6 @@ class Bench:
             BenchmarkFailed: One failed, or found wrong verdicts.
         """
         python = CLIENT_PYTHON if part == "client" else SERVICE_PYTHON
-        script = str(ROOT / "scripts/bench_replay.py")
         outs = [self._folder / f"{number}.out" for number in range(len(jobs))]
         started, processes = time.monotonic(), []
         try:
@@ -198,8 +195,10 @@ class Bench:
                 path = out.with_suffix(".job")
                 path.write_text(json.dumps(job), "utf-8")
                 with out.open("w") as stdout, out.with_suffix(".err").open("w") as stderr:
-                    command = [str(python), script, part, str(path)]
-                    processes.append(subprocess.Popen(command, stdout=stdout, stderr=stderr))
+                    command = [str(python), "-m", "benchmarks.service.replay", part, str(path)]
+                    processes.append(
+                        subprocess.Popen(command, cwd=ROOT, stdout=stdout, stderr=stderr)
+                    )
             while any(process.poll() is None for process in processes):
                 self._progress.show(f"{what}: {time.monotonic() - started:.0f} s")
                 time.sleep(0.1)
@@ -301,10 +300,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             bench = Bench(url, service, seconds, args.client_processes, folder)
             memory = measure(bench, args.quick)
     except (BenchmarkFailed, ServiceFailed) as error:
-        print(f"bench_service: {error}", file=sys.stderr)
+        print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("bench_service: interrupted", file=sys.stderr)
+        print("bench: interrupted", file=sys.stderr)
         return 130
     goals = targets(bench.rows, memory, service.ready_s if service is not None else None)
     print(f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n")

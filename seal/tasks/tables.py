@@ -6,13 +6,9 @@ its name. Called by prepare_bfcl.py.
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
-if TYPE_CHECKING:
-    from scripts import bfcl_splits as splits
-else:
-    import bfcl_splits as splits
+from seal.tasks import splits
 
 QUICKSTART_TASKS = 32
 QUICKSTART_ROLLOUTS = 8

@@ -1,7 +1,7 @@
 """A running environment service seen from outside: start, stop, its processes' memory and time.
 
 In: options of its command line. Out: its address, and figures that the kernel keeps of it and of
-every process below it. Called by bench_service and soak_service. Linux only: it reads /proc.
+every process below it. Linux only: it reads /proc.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import httpx
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
 
 READY_LIMIT_S = 60.0

@@ -1,4 +1,4 @@
-"""What bench_service has measured: rows, targets, and how they are printed.
+"""What the benchmark has measured: rows, targets, and how they are printed.
 
 In: figures. Out: text for a person, JSON for a program. Knows nothing of how they were measured.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.service_process import text_table
+from benchmarks.service.process import text_table
 
 BASE, LONG_CONTEXT, TRAINING = "base", "long_context", "training step, 32 x 8"
 TRAINING_TASKS, ROLLOUTS = 32, 8

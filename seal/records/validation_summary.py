@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from seal.validation_log import BadValidationLog, Rollout
-from seal.validation_statistics import TaskResult, differences, rates, task_results
+from seal.records.validation_log import BadValidationLog, Rollout
+from seal.records.validation_statistics import TaskResult, differences, rates, task_results
 
 NAMED = 5
 """Task ids that a complaint names."""

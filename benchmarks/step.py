@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 r"""How long the phases of a training step take, for a recipe and for variants of it, side by side.
 
-    .venv/bin/python scripts/bench_step.py --conf exp/smollm2.yaml --steps 2 \
+    .venv/bin/python benchmarks/step.py --conf exp/smollm2.yaml --steps 2 \
         "threads apart: launcher.environment.VLLM_CPU_OMP_THREADS_BIND='0'" \
         "float32: actor_rollout_ref.rollout.dtype=float32"
 
@@ -21,8 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 from rich.table import Table
@@ -84,7 +82,7 @@ def run(conf: Path, steps: int, name: str, overrides: Sequence[str]) -> Timed:
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"bench_step: {name!r} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise SystemExit(f"step: {name!r} failed:\n{(done.stdout + done.stderr)[-2000:]}")
     log = (ROOT / "experiments" / NAME / "metrics.jsonl").read_text("utf-8")
     lines = [json.loads(line)["data"] for line in log.splitlines()]
     return timed(name, [line for line in lines if "timing_s/step" in line])
@@ -128,7 +126,7 @@ def main() -> int:
     runs: list[Timed] = []
     console = Console(width=200)
     for name, overrides in [(BASELINE, []), *wanted, *([(BASELINE, [])] if wanted else [])]:
-        console.print(f"bench_step: {name} {' '.join(overrides)}", highlight=False)
+        console.print(f"step: {name} {' '.join(overrides)}", highlight=False)
         runs.append(run(args.conf, args.steps, name, [*shlex.split(args.all), *overrides]))
         show(runs[-1:], console)
         if args.json:

@@ -1,7 +1,7 @@
 """Which service an episode lives at: the choice among several addresses, without any network.
 
 In: addresses, which episodes begin and end, and which address did or did not answer. Out: the
-address for a new episode and that of one under way. Called by `seal.client` alone. Nothing here
+address for a new episode and that of one under way. Nothing here
 sends or sleeps, and the clock can be replaced, so every rule is tested as arithmetic.
 """
 

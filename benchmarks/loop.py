@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the method costs beside GRPO: diagnosis, interface, profile, weights; its share of a step.
 
-    .venv-bfcl/bin/python scripts/bench_loop.py [--quick] [--json FILE]
+    .venv-bfcl/bin/python benchmarks/loop.py [--quick] [--json FILE]
 
 The service's half (diagnosis of BFCL episodes, opening them, evolving the interface) runs in a
 process of the service's environment, the trainer's half (weights, profile) in one of the trainer's.
@@ -30,8 +30,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import Interface
@@ -125,10 +123,10 @@ def measure_service(quick: bool) -> dict[str, float]:
 
 def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> dict[str, float]:
     """Of episodes that follow the reference, or skip the calls of the first turn with any."""
+    from benchmarks.service.bench import scripts_of
     from env_service.environments.base import EpisodeOptions
     from env_service.environments.bfcl.episode import BfclEpisode
     from env_service.environments.bfcl.tasks import load_tasks
-    from scripts.bench_service import scripts_of
     from seal.coevolution.diagnosis import TurnEvidence, diagnose
 
     episodes, evidence, official = [], list[TurnEvidence](), list[Callable[[], object]]()
@@ -279,7 +277,13 @@ def _weighted(nested: Any, records: Sequence[Any], config: WeightConfig) -> Any:
 
 def measured(part: str, quick: bool) -> dict[str, float]:
     """The figures of one half, from a process of its environment."""
-    command = [str(PYTHONS[part]), __file__, f"--part={part}", *(["--quick"] if quick else [])]
+    command = [
+        str(PYTHONS[part]),
+        "-m",
+        "benchmarks.loop",
+        f"--part={part}",
+        *(["--quick"] if quick else []),
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     except FileNotFoundError:
@@ -350,10 +354,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         figures = {**measured("service", args.quick), **measured("trainer", args.quick)}
     except BenchmarkFailed as error:
-        print(f"bench_loop: {error}", file=sys.stderr)
+        print(f"loop: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("bench_loop: interrupted", file=sys.stderr)
+        print("loop: interrupted", file=sys.stderr)
         return 130
     rows = table_rows(figures)
     totals = step_totals(rows, figures)

@@ -3,7 +3,7 @@
 In: `Rollout`s of one suite at one step. Out: a `Rate` a category and their average as the paper
 averages (the unweighted mean of the category rates), each with a 95 % interval; against a baseline
 a `Difference` each, paired by task. Pure functions, standard library only. Called by
-`seal.validation_summary`.
+`seal.records.validation_summary`.
 
 A task with several rollouts counts with their mean. Its rollouts are not independent of each
 other: intervals over them are too narrow, and differences are tested over tasks.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
-from seal.validation_log import Rollout
+from seal.records.validation_log import Rollout
 
 AVERAGE = "average of categories"
 Z_95 = NormalDist().inv_cdf(0.975)

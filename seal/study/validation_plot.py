@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seal.validation_statistics import AVERAGE
-from seal.validation_summary import Row
+from seal.records.validation_statistics import AVERAGE
+from seal.records.validation_summary import Row
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 """Okabe and Ito's, which the colour-blind tell apart."""

@@ -17,18 +17,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
-# mypy knows this folder as the package `scripts`; when a script runs, that is a package of verl's.
-if TYPE_CHECKING:
-    from scripts.supervised import Dialogue, summed_loss
-else:
-    from supervised import Dialogue, summed_loss
+from seal.warm_up.supervised import Dialogue, summed_loss
 
 LOSSES = "loss.jsonl"
 STATE = "state.pt"

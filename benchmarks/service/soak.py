@@ -22,9 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from scripts.service_process import (
+from benchmarks.service.process import (
     Progress,
     ServiceFailed,
     ServiceProcess,
@@ -33,8 +31,8 @@ from scripts.service_process import (
     supported_options,
     text_table,
 )
-from scripts.soak_clients import CLIENTS_A_POOL, IDLE_TIMEOUT_S, Soak
-from scripts.soak_episodes import ignore_interrupts
+from benchmarks.service.soak_clients import CLIENTS_A_POOL, IDLE_TIMEOUT_S, Soak
+from benchmarks.service.soak_episodes import ignore_interrupts
 
 CALL_TIME_LIMIT_S = 2.0
 STOP_LIMIT_S = 5.0
@@ -144,10 +142,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 notes.append("note: no worker process was found to kill")
             stop_s = check_leftovers(soak, service, folder, memory)
     except ServiceFailed as error:
-        print(f"soak_service: {error}", file=sys.stderr)
+        print(f"soak: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("soak_service: interrupted", file=sys.stderr)
+        print("soak: interrupted", file=sys.stderr)
         return 130
     text, values = summary(soak, memory, stop_s, notes)
     print(text)
