@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 from omegaconf import DictConfig, OmegaConf
 
-ROOT = Path(__file__).resolve().parents[2]
+from seal import ROOT as ROOT
+
 _OUTPUTS = ("experiments", "experiments/tech_synthetic", "launcher_record")
 _SHARED = ("tech_synthetic", "tiny_policy", "prompt_tokens")
 """Folders in experiments/ that belong to no run: all validation logs, a model, token counts."""

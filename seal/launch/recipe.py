@@ -19,12 +19,12 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seal import ROOT
 from seal.launch import known_keys
 from seal.launch.attention import attention
 from seal.launch.processor import cpu_dtype
 
-EXP = Path(__file__).resolve().parents[2] / "exp"
-
+EXP = ROOT / "exp"
 
 # In a recipe: ${cpu_dtype:}, ${attention:}
 OmegaConf.register_new_resolver("cpu_dtype", cpu_dtype, replace=True)
