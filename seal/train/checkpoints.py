@@ -1,19 +1,16 @@
-"""Which checkpoints of a run stay on the disk, and which of them is the best.
+"""Which checkpoints of a run are kept, and which of them is the best.
 
-In: the folder that verl saves in (`trainer.default_local_dir`, with `global_step_<n>/` and
-`latest_checkpointed_iteration.txt`) and `seal.checkpoints` of the recipe. Out: best.json in that
-folder, and no more checkpoints than are wanted. Called by the trainer after a save and after a
-validation; scripts/export_hf.py finds a checkpoint with it. No torch here.
+In: `seal.checkpoints` of the recipe and the folder that verl saves in
+(`trainer.default_local_dir`); `seal.records.checkpoint_folder` says what lies in it. Out: best.json
+in that folder, and no more checkpoints than are wanted. No torch here.
 
-verl's own limits (`trainer.max_actor_ckpt_to_keep`) know no best checkpoint and forget earlier ones
-when a run is resumed, so they have to stay null.
+verl's own limit (`trainer.max_actor_ckpt_to_keep`) does not know the best checkpoint and forgets
+earlier ones when a run is resumed, so it has to stay null.
 """
 
-import json
 import logging
-import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -21,15 +18,15 @@ from omegaconf import DictConfig
 from seal.records.checkpoint_folder import (
     BEST_FILE,
     DELETED,
+    NOTE,
     PREFIX,
+    best_step,
     checkpoint,
     free_name,
     is_whole,
     latest_whole,
     steps,
 )
-from seal.records.checkpoint_folder import NOTE as TRACKER
-from seal.train.state import Best
 
 logger = logging.getLogger(__name__)
 
@@ -40,20 +37,20 @@ class CheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Retention:
-    """Which checkpoints stay."""
+    """Which checkpoints are kept."""
 
     keep_best: bool
     """The one with the highest `seal.best_metric`."""
     keep_last: int | None
-    """How many of the latest ones; None: all."""
+    """How many of the latest ones; None means all."""
 
 
 def retention(config: DictConfig) -> Retention:
-    """What the recipe keeps. Without checkpoints (`trainer.save_freq` below 1) there is no best.
+    """What the recipe keeps. If it saves none (`trainer.save_freq` below 1), there is no best one.
 
     Raises:
-        CheckpointError: Nothing would be kept, no validation would tell the best one, or verl
-            would delete it.
+        CheckpointError: Nothing would be kept, no validation would find the best checkpoint, or
+            verl would delete it.
     """
     trainer, wanted = config.trainer, config.seal.checkpoints
     for key in ("max_actor_ckpt_to_keep", "remove_previous_ckpt_in_save"):
@@ -76,7 +73,7 @@ def retention(config: DictConfig) -> Retention:
         )
     if wanted.keep_best and trainer.test_freq < 1:
         raise CheckpointError(
-            f"seal.checkpoints.keep_best needs validations to tell the best by, and "
+            "seal.checkpoints.keep_best needs validations to find the best checkpoint, and "
             f"trainer.test_freq={trainer.test_freq} makes none; set it, or "
             "seal.checkpoints.keep_best=false"
         )
@@ -84,107 +81,99 @@ def retention(config: DictConfig) -> Retention:
 
 
 def latest(folder: Path) -> int | None:
-    """Step of the checkpoint that a run is resumed from, as verl notes it; None without one."""
-    tracker = folder / TRACKER
+    """Step of the checkpoint that verl resumes from, by verl's note; None if there is no note.
+
+    Raises:
+        CheckpointError: The note holds no step.
+    """
+    note = folder / NOTE
     try:
-        return int(tracker.read_text("utf-8"))
+        return int(note.read_text("utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
         raise CheckpointError(
-            f"{tracker} holds no step; write the number of the last checkpoint into it"
+            f"{note} holds no step; write the number of the last checkpoint into it"
         ) from None
 
 
-def write_best(folder: Path, best: Best) -> None:
-    """Name the best checkpoint in best.json, at once or not at all."""
-    unfinished = folder / f"{BEST_FILE}.unfinished"
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(best)) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(folder / BEST_FILE)
-
-
-def read_best(folder: Path) -> Best | None:
-    """What best.json names; None without one.
+def _named_best(folder: Path) -> int | None:
+    """Step that best.json names; None without one.
 
     Raises:
         CheckpointError: It cannot be read.
     """
-    path = folder / BEST_FILE
     try:
-        best = json.loads(path.read_text("utf-8"))
-        return Best(str(best["metric"]), float(best["score"]), int(best["step"]))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        raise CheckpointError(
-            f"{path} cannot be read; expected metric, score and step of the best checkpoint"
-        ) from None
+        return best_step(folder)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def forget_best(folder: Path) -> None:
-    """Remove best.json: without `keep_best`, what it names may be deleted any time."""
+    """Remove best.json: without `keep_best`, the checkpoint that it names may be deleted."""
     (folder / BEST_FILE).unlink(missing_ok=True)
 
 
 def check_not_overwritten(folder: Path, step: int) -> None:
-    """Refuse to train on from a step before the best checkpoint's: it would be saved over.
+    """Refuse to train on from a step before that of the best checkpoint.
 
     Raises:
-        CheckpointError: It would.
+        CheckpointError: The best checkpoint would be overwritten.
     """
-    best = read_best(folder)
-    if best is not None and best.step > step:
+    best = _named_best(folder)
+    if best is not None and best > step:
         raise CheckpointError(
             f"a run from step {step} on would overwrite the best checkpoint in {folder}, of step "
-            f"{best.step}; resume from a later one, or use another trainer.experiment_name"
+            f"{best}; resume from a later one, or use another trainer.experiment_name"
         )
 
 
-def prune(folder: Path, keep: Retention, step: int, best_step: int | None) -> list[int]:
-    """Delete the checkpoints up to a step that are not kept; the step's own must be complete.
+def prune(folder: Path, keep: Retention, step: int, best: int | None) -> None:
+    """Delete the checkpoints up to a step that are not kept.
 
-    What is left of a save that was cut off goes, too; later checkpoints stay. Never deleted are
-    the best one and the one that a run is resumed from. What the file system does not let go is
-    tried again the next time.
+    The checkpoint of the step itself must be complete. Remains of a save that was cut off are
+    deleted, too; later checkpoints are not. The best checkpoint and the one that verl resumes from
+    are never deleted. What cannot be deleted now is tried again the next time.
 
-    Returns:
-        The steps whose checkpoints are gone.
+    Args:
+        folder: Of the checkpoints.
+        keep: What is kept.
+        step: Of the newest checkpoint.
+        best: Step of the best one, None if there is none to keep.
     """
     for leftover in folder.glob(f"{DELETED}*"):
         _delete(leftover)
     if keep.keep_last is None:
-        return []
+        return
     found = [one for one in steps(folder) if one <= step]
     complete = [one for one in found if is_whole(checkpoint(folder, one))]
-    kept = {*complete[len(complete) - min(keep.keep_last, len(complete)) :], latest(folder)}
-    kept.add(best_step)
-    return [one for one in found if one not in kept and _delete(checkpoint(folder, one))]
+    newest = complete[max(0, len(complete) - keep.keep_last) :]
+    kept = {*newest, latest(folder), best}
+    for one in found:
+        if one not in kept:
+            _delete(checkpoint(folder, one))
 
 
-def _delete(path: Path) -> bool:
-    """Delete a folder, renamed first; False if it is still there under its name."""
+def _delete(path: Path) -> None:
+    """Delete a folder; it is renamed first, so that a kill leaves nothing like a checkpoint."""
     try:
         if not path.name.startswith(DELETED):
             path = path.rename(free_name(path.with_name(f"{DELETED}{path.name}")))
         shutil.rmtree(path)
     except OSError as error:
-        # A file that is still open leaves .nfs files on NFS: no reason to end a training.
+        # On NFS a file that is still open leaves .nfs files: no reason to end a training.
         logger.warning("%s cannot be deleted yet: %s", path, error)
-    return path.name.startswith(DELETED)
 
 
 def find(path: Path, which: str) -> Path:
-    """The checkpoint that a path means: itself, or the best or last one of an experiment.
+    """The checkpoint that a path names: itself, or the best or last one of an experiment.
 
     Args:
         path: A `global_step_<n>` folder, a folder of them, or an experiment's with `checkpoints/`.
-        which: "best" or "last", where there is a choice.
+        which: "best" or "last"; ignored if the path is a checkpoint.
 
     Raises:
-        CheckpointError: There is none, or it is not complete.
+        CheckpointError: There is no such checkpoint, or it is not complete.
     """
     if not path.is_dir():
         raise CheckpointError(f"{path} is no folder; expected a checkpoint or an experiment")
@@ -197,8 +186,8 @@ def find(path: Path, which: str) -> Path:
         if not found.is_dir():
             raise CheckpointError(f"{found} does not exist; name another checkpoint")
         raise CheckpointError(
-            f"{found} is not complete: a shard, data.pt or the loop's state is missing, as its "
-            "save was cut off or lies in part on other nodes; name another checkpoint"
+            f"{found} is not complete: a shard, data.pt or the loop's state is missing. Its save "
+            "was cut off, or a part of it lies on other nodes; name another checkpoint"
         )
     return found
 
@@ -209,10 +198,10 @@ def _step(folder: Path, which: str) -> int:
         if last is None:
             raise CheckpointError(f"there is no complete checkpoint in {folder}")
         return last
-    best = read_best(folder)
+    best = _named_best(folder)
     if best is None:
         raise CheckpointError(
             f"{folder} names no best checkpoint ({BEST_FILE}): the run has not validated yet, or "
             "keeps none; take the last one (--which last), or name a global_step folder"
         )
-    return best.step
+    return best

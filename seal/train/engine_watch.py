@@ -1,27 +1,28 @@
 """Notices a rollout engine that has died, so that the run ends at once and says why.
 
-In: the addresses of verl's vLLM servers. Out: a call with a sentence, once. Without it a run that
-waits for a dead engine would end after launcher.stall_timeout_s, which is an hour.
+In: the addresses of verl's vLLM servers. Out: one call with a sentence. Without the watch, a run
+that waits for a dead engine would only end after launcher.stall_timeout_s, which is an hour.
 """
 
+import contextlib
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 EVERY_S = 5.0
-"""Between two looks; two in a row have to find an engine dead."""
+"""Seconds between two checks. An engine is dead if two checks in a row find it so."""
 PATIENCE_S = 30.0
-"""For an answer. A server that is slow is not dead: launcher.stall_timeout_s is for that."""
+"""Seconds to wait for an answer. A slow server is not dead; launcher.stall_timeout_s is for it."""
 
 
 class EngineWatch:
-    """Asks each server for its health, in a thread of its own, until one is dead or `stop`.
+    """Asks each server for its health, in its own thread, until one is dead or `stop` is called.
 
     Args:
         addresses: host:port of each replica's server.
-        on_death: Given a sentence on which one it is and how that shows.
-        every_s: Seconds between two looks.
+        on_death: Called with a sentence: which engine is dead, and what shows it.
+        every_s: Seconds between two checks.
     """
 
     def __init__(
@@ -34,15 +35,28 @@ class EngineWatch:
         self._thread = threading.Thread(target=self._watch, name="engine watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to check."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more: the engines are about to end."""
+        """Stop checking: the engines are about to end."""
         self._over.set()
 
+    @contextlib.contextmanager
+    def until_the_end(self) -> Iterator[None]:
+        """Around the rest of the run: stop with it; if it fails, report the dead engines first."""
+        try:
+            yield
+        except Exception:
+            # A dead engine is the reason; lost rollouts, for example, only follow from it.
+            for said in self.deaths().values():
+                self._on_death(said)
+            raise
+        finally:
+            self.stop()
+
     def deaths(self) -> dict[str, str]:
-        """A sentence on each engine that is dead at this moment, by its address."""
+        """A sentence for each engine that is dead now, by its address."""
         signs = {one: _death(one) for one in self._addresses}
         return {
             one: f"rollout engine {number} of {len(signs)} ({one}) has died: {sign}"
@@ -61,17 +75,17 @@ class EngineWatch:
             before = dead
 
 
-# An engine is never behind a proxy, whatever the environment says.
+# An engine is never behind a proxy, so proxy variables of the environment are ignored.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def _death(address: str) -> str:
-    """How a server shows that its engine is dead; empty where it does not."""
+    """What shows that a server's engine is dead; empty if nothing does."""
     try:
         with _DIRECT.open(f"http://{address}/health", timeout=PATIENCE_S):
             return ""
     except urllib.error.HTTPError as answer:
-        # vLLM's answer once its engine process has ended is 503.
+        # vLLM answers 503 once its engine process has ended.
         return "its engine process has ended" if answer.code == 503 else ""
     except urllib.error.URLError as error:
         refused = isinstance(error.reason, ConnectionRefusedError)

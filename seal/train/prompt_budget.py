@@ -22,11 +22,10 @@ from verl.utils.fs import copy_to_local
 
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import Interface
-from seal.environment.access_token import read_token
-from seal.environment.addresses import url_list
-from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.environment.client import EnvironmentFault
 from seal.train.backbone import Backbone, BackboneError, load_backbone
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
+from seal.train.service import service_client
 from seal.train.system_note import SystemNoteError
 
 CACHE = Path("experiments/prompt_tokens")
@@ -149,11 +148,8 @@ def _tasks_of_file(path: Path, mode: str) -> list[str]:
 
 
 async def _opened(config: DictConfig, ids: Sequence[str]) -> dict[str, Prompt]:
-    settings = config.env_service
-    async with EnvironmentClient(
-        url_list(settings.env_url), settings.env_type, token=read_token(settings.token_file)
-    ) as client:
-        prompts = await fetch_prompts(client, in_batches(ids), settings.tool_format)
+    async with service_client(config) as client:
+        prompts = await fetch_prompts(client, in_batches(ids), config.env_service.tool_format)
     return {prompt.task_id: prompt for prompt in prompts}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from seal.coevolution.interface import Interface
 from seal.environment.client import EnvironmentClient
+from seal.records.whole_file import write_whole
 from seal.train.backbone import Backbone
 from seal.train.system_note import behind_default
 from seal.wire import Message, ToolDoc
@@ -113,9 +114,7 @@ def count_tokens(
     counts = [len(prompt_ids(backbone, prompt)) for prompt in watch(prompts)]
     if known is not None:
         known.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = known.with_suffix(f".{uuid.uuid4().hex}")
-        unfinished.write_text(json.dumps(counts), "utf-8")
-        unfinished.replace(known)
+        write_whole(known, json.dumps(counts))
     return counts
 
 

@@ -1,7 +1,7 @@
-"""One training round as plain data: which rollouts, which labels, which weights.
+"""One training round as plain data: its rollouts, their labels and their weights.
 
-No torch here. The agent loop leaves a `RolloutRecord` beside each rollout; the trainer hands the
-round's records in and gets its metrics and its lines for the loop log back.
+In: the `RolloutRecord` that the agent loop leaves beside each rollout. Out: metrics of the round.
+No torch here.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from seal.wire import TurnDiagnosis
 
 @dataclass(frozen=True)
 class RolloutRecord:
-    """What the trainer knows of one rollout besides its tokens."""
+    """What the trainer knows about one rollout besides its tokens."""
 
     task_id: str
     """Task of the environment."""
@@ -27,13 +27,13 @@ class RolloutRecord:
     reward: float
     """Terminal reward r in {0.0, 1.0} of the official verifier."""
     training_reward: float
-    """What the advantage is made of: r, or the shaped reward (seal/coevolution/shaping.py)."""
+    """The reward that the advantage is computed from: r, or the shaped reward (`shaping`)."""
     turns: tuple[TurnDiagnosis, ...]
     """Label and reason of each turn that was begun."""
     interface_version: int
-    """Interface the policy was shown."""
+    """Version of the interface that the policy was shown."""
     truncated: bool
-    """Ended by a step limit or the token budget."""
+    """A step limit or the token budget ended the rollout."""
     environment_s: float
     """Seconds spent waiting for the service."""
     turn_spans: tuple[tuple[int, int, int], ...]
@@ -41,7 +41,7 @@ class RolloutRecord:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """One label a turn."""
+        """The label of each turn."""
         return tuple(Label(turn.label) for turn in self.turns)
 
     def to_json(self) -> dict[str, Any]:
@@ -61,57 +61,22 @@ class RolloutRecord:
         return LabeledTrajectory(turns, self.reward, self.category)
 
 
+def group_of(key: str) -> str:
+    """The GRPO group (the id of the prompt) of verl's key of a rollout.
+
+    >>> group_of("5f2c_0_0")
+    '5f2c'
+    """
+    return key.split("_")[0]
+
+
 def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
-    """Share of GRPO groups whose rewards differ: only those move the policy.
+    """Share of GRPO groups whose rewards differ. Only such groups move the policy.
 
     >>> mixed_group_share({"a": [0.0, 1.0], "b": [1.0, 1.0]})
     0.5
     """
     return fmean(len(set(rewards)) > 1 for rewards in groups.values())
-
-
-def validation_metrics(
-    suites: Sequence[str],
-    categories: Sequence[str],
-    groups: Sequence[str],
-    rewards: Sequence[float],
-    truncated: Sequence[float],
-) -> dict[str, float]:
-    """Scalars of a validation for verl's loggers, under `val-seal/<suite>/`.
-
-    `category_average` is the paper's average: the unweighted mean of the categories' pass rates.
-
-    >>> categories = ["base", "base", "miss"]
-    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], [0.0, 1.0, 0.0])
-    >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
-    (0.75, 0.667)
-
-    Args:
-        suites: The suite of each rollout.
-        categories: Its task's category.
-        groups: Its GRPO group, the rollouts of one task.
-        rewards: Its reward.
-        truncated: 1.0 where a limit ended it, else 0.0.
-    """
-    by_category: dict[str, dict[str, list[float]]] = {}
-    by_group: dict[str, dict[str, list[float]]] = {}
-    cut: dict[str, list[float]] = {}
-    for suite, category, group, reward, was_cut in zip(
-        suites, categories, groups, rewards, truncated, strict=True
-    ):
-        by_category.setdefault(suite, {}).setdefault(category, []).append(reward)
-        by_group.setdefault(suite, {}).setdefault(group, []).append(reward)
-        cut.setdefault(suite, []).append(was_cut)
-    metrics: dict[str, float] = {}
-    for suite, of_category in by_category.items():
-        every = [reward for group in by_group[suite].values() for reward in group]
-        metrics |= {
-            f"val-seal/{suite}/category_average": fmean(map(fmean, of_category.values())),
-            f"val-seal/{suite}/pass_rate": fmean(every),
-            f"val-seal/{suite}/mixed_group_share": mixed_group_share(by_group[suite]),
-            f"val-seal/{suite}/truncated_share": fmean(cut[suite]),
-        }
-    return metrics
 
 
 def round_metrics(
@@ -124,16 +89,16 @@ def round_metrics(
 
     Args:
         records: Rollouts that were trained on, without padding.
-        weights: The weights of each one's turns, in the same order.
-        utilities: What the weights were made with.
-        config: And how.
+        weights: The weights of the turns of each rollout, in the same order.
+        utilities: rho(z) that the weights were computed with.
+        config: Bounds and variants that they were computed with.
     """
     means = [fmean(by_turn) for by_turn in weights]
     failed = [turn for record in records for turn in record.turns if Label(turn.label) in FAILURES]
     labels = Counter(label for record in records for label in record.labels)
     turns = max(1, labels.total())
-    metrics = {f"seal/label/{label.value}": labels[label] / turns for label in Label}
-    metrics |= {
+    return {
+        **{f"seal/label/{label.value}": labels[label] / turns for label in Label},
         "seal/pass_rate": fmean(record.reward for record in records),
         "seal/training_reward": fmean(record.training_reward for record in records),
         "seal/cascade_share": sum(turn.cascade for turn in failed) / max(1, len(failed)),
@@ -149,13 +114,12 @@ def round_metrics(
         "seal/truncated_share": fmean(record.truncated for record in records),
         "seal/environment_s_per_rollout": fmean(record.environment_s for record in records),
     }
-    return metrics
 
 
 def token_weights(
     spans: Sequence[tuple[int, int, int]], by_turn: Sequence[float], length: int
 ) -> list[float]:
-    """One weight a response token: its turn's, and 1.0 for what the policy has not written.
+    """One weight for each response token: that of its turn, 1.0 if the policy did not write it.
 
     >>> token_weights([(0, 0, 2), (1, 3, 4)], [0.5, 2.0], length=5)
     [0.5, 0.5, 1.0, 2.0, 1.0]

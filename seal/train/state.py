@@ -1,14 +1,13 @@
 """What the loop carries from one round to the next, and how it survives a restart.
 
-In: the labelled trajectories of a round. Out: the next state; a file beside verl's checkpoint. The
-trainer holds one `LoopState` and replaces it once a round. No torch here.
+In: the labelled trajectories of a round. Out: the next state, and a file in verl's checkpoint. No
+torch here.
 
 A checkpoint of step k holds the profile C_k and the interface Omega_k that round k was shown. The
-environment service makes Omega_{k+1} of the two, so a resumed run goes on with the same interface.
+environment service makes Omega_{k+1} from the two, so a resumed run goes on with the same one.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +26,8 @@ from seal.coevolution.profile import (
 )
 from seal.coevolution.utilities import UtilityConfig, next_utilities
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.records.checkpoint_folder import Best
+from seal.records.whole_file import write_whole
 
 FILE = "seal_state.json"
 """Name of the file in a checkpoint's folder."""
@@ -34,18 +35,6 @@ FILE = "seal_state.json"
 
 class StateError(Exception):
     """A checkpoint's loop state is missing or cannot be read; the message says what to do."""
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best validation so far."""
-
-    metric: str
-    """Which metric of the trainer's."""
-    score: float
-    """Its value."""
-    step: int
-    """After which step."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +46,7 @@ class LoopState:
     history: ProfileHistory = field(default_factory=ProfileHistory)
     """Profiles of the rounds in the window, and the total."""
     profile: FailureProfile = EMPTY
-    """C_t: what the next interface is made of. Differs from the window only where it is frozen."""
+    """C_t: what the next interface is made from. It equals the window unless it is frozen."""
     shown: Interface = INITIAL
     """Omega_t: the interface that round t was shown."""
     utilities: Mapping[Label, float] = field(default_factory=lambda: dict(UTILITIES))
@@ -120,19 +109,12 @@ class LoopConfig:
 
 def loop_config(settings: DictConfig) -> LoopConfig:
     """Read `seal` of a recipe; label names of the published recipe are accepted."""
-    weights = settings.weights
+    weights = {**settings.weights}
+    utilities = {label_from_config(name): rho for name, rho in weights.pop("utilities").items()}
+    dynamic = UtilityConfig(**weights.pop("dynamic"))
     return LoopConfig(
-        weights=WeightConfig(
-            utilities={label_from_config(name): rho for name, rho in weights.utilities.items()},
-            w_min=weights.w_min,
-            w_max=weights.w_max,
-            scope=weights.scope,
-            applies_to=weights.applies_to,
-            normalize=weights.normalize,
-            cascade_share=settings.cascade_share,
-            assignment=weights.assignment,
-        ),
-        utilities=UtilityConfig(**weights.dynamic),
+        weights=WeightConfig(utilities, cascade_share=settings.cascade_share, **weights),
+        utilities=dynamic,
         window_rounds=settings.profile.window_rounds,
         frozen_after=settings.profile.frozen_after,
     )
@@ -148,10 +130,10 @@ def after_round(
     """The state with one more round's labels in it (paper Algorithm 1, line 4).
 
     Args:
-        state: After the round before.
+        state: After the previous round.
         step: The round t.
         trajectories: Those that were trained on, without padding.
-        shown: Omega_t; the service makes Omega_{t+1} of it and the new profile C_t.
+        shown: Omega_t; the service makes Omega_{t+1} from it and the new profile C_t.
         config: How a round changes the state.
     """
     round_profile = profile_of(step, trajectories, config.weights.cascade_share)
@@ -185,14 +167,9 @@ def with_score(state: LoopState, metric: str, score: float, step: int) -> LoopSt
 
 
 def save(state: LoopState, folder: Path) -> None:
-    """Write the state into a checkpoint's folder: all of it or nothing."""
+    """Write the state into a checkpoint's folder, which is made; it is written whole or not."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f"{FILE}.unfinished"
-    with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(state.to_json(), file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(folder / FILE)
+    write_whole(folder / FILE, json.dumps(state.to_json()))
 
 
 def load(folder: Path) -> LoopState:

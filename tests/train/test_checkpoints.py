@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
-from seal.records.checkpoint_folder import checkpoint, is_whole
+from seal.records.checkpoint_folder import BEST_FILE, NOTE, Best, checkpoint, is_whole, read_best
 from seal.records.loop_log import LoopLog
 from seal.train import checkpoints, state
+from seal.train.checkpoint_keeper import CheckpointKeeper
 from seal.train.checkpoints import CheckpointError, Retention, retention
-from seal.train.state import Best, LoopState
-from seal.train.trainer import MissingMetricError, SealTrainer
+from seal.train.state import LoopState
+from seal.train.trainer import SealTrainer
+from seal.train.validation import MissingMetricError
 
 METRIC = "val-seal/benchmark/category_average"
 
@@ -34,9 +36,8 @@ def recipe(folder: Path, **keys: Any) -> DictConfig:
     }
     kept |= {key: value for key, value in keys.items() if key in kept}
     trainer |= {key: value for key, value in keys.items() if key not in kept}
-    return OmegaConf.create(
-        {"trainer": trainer, "seal": {"best_metric": METRIC, "checkpoints": kept}}
-    )
+    seal = {"best_metric": METRIC, "checkpoints": kept, "start_gate": None}
+    return OmegaConf.create({"trainer": trainer, "seal": seal})
 
 
 class Killed(Exception):
@@ -66,10 +67,9 @@ class Run:
         self.folder = Path(config.trainer.default_local_dir)
         self.trainer = made = SealTrainer.__new__(SealTrainer)
         made.config = config
-        made._retention = retention(config)
-        made._saved_step = None
+        made._checkpoints = CheckpointKeeper(config)
         made._state = LoopState()
-        made._loop_log = LoopLog(self.folder.parent / "loop")
+        made._log = LoopLog(self.folder.parent / "loop")
         made.checkpoint_manager = Replicas()
         self.kill_at: int | None = None
         """Step whose save is cut off."""
@@ -77,6 +77,7 @@ class Run:
         """Whether the rollout engine slept, at each save."""
         patch.setattr(PPOTrainerSync, "_save_checkpoint", lambda _: self._verl_saves())
         patch.setattr(PPOTrainerSync, "_load_checkpoint", lambda _: self._verl_loads())
+        patch.setattr(PPOTrainerSync, "_val_metrics_update", lambda *_: {"val-core/x": 0.2})
         made._load_checkpoint()
 
     def _verl_saves(self) -> None:
@@ -89,7 +90,7 @@ class Run:
             raise Killed
         with zipfile.ZipFile(path / "data.pt", "w") as archive:
             archive.writestr("data", "place in the data")
-        (self.folder / checkpoints.TRACKER).write_text(str(step))
+        (self.folder / NOTE).write_text(str(step))
 
     def _verl_loads(self) -> None:
         mode, path = self.config.trainer.resume_mode, self.config.trainer.resume_from_path
@@ -103,14 +104,20 @@ class Run:
             if step % self.config.trainer.save_freq == 0 or step == steps:
                 self.trainer._save_checkpoint()
             if step in scores:
-                self.trainer._note_score({METRIC: scores[step]})
-                self.trainer.on_validate_end()
+                self.validate(scores[step])
+
+    def validate(self, score: float, suite: str = "benchmark") -> dict[str, float]:
+        """A validation of one rollout, in the order of verl's fit; returns its metrics."""
+        infos = {"suite": [suite], "category": ["base"], "reward": [score], "truncated": [0.0]}
+        metrics = self.trainer._val_metrics_update([], ["group"], infos)
+        self.trainer.on_validate_end()
+        return metrics
 
     def kept(self) -> list[int]:
         return sorted(int(path.name.split("_")[-1]) for path in self.folder.glob("global_step_*"))
 
     def best(self) -> int | None:
-        found = checkpoints.read_best(self.folder)
+        found = read_best(self.folder)
         return found.step if found else None
 
 
@@ -120,7 +127,7 @@ def test_the_best_stays_beside_the_last_and_ties_keep_the_earlier(
     run = Run(monkeypatch, recipe(tmp_path / "c"))
     run.go({1: 0.25, 2: 0.5, 3: 0.5, 4: 0.25}, 4)
     assert (run.kept(), run.best()) == ([2, 4], 2)
-    assert checkpoints.read_best(tmp_path / "c") == Best(METRIC, 0.5, 2)
+    assert read_best(tmp_path / "c") == Best(METRIC, 0.5, 2)
     assert state.load(tmp_path / "c/global_step_4").best == Best(METRIC, 0.5, 2)
     # Saved in the step already: nothing is saved or sent twice.
     assert run.trainer.checkpoint_manager.transfers == 0
@@ -160,8 +167,7 @@ def test_a_resumed_run_knows_the_best_score_and_keeps_its_checkpoint(
     assert resumed.trainer.global_steps == 3
     resumed.go({4: 0.5, 5: 0.625}, 5)
     assert (resumed.kept(), resumed.best()) == ([2, 5], 2)
-    metrics = {METRIC: 0.5}
-    resumed.trainer._note_score(metrics)
+    metrics = resumed.validate(0.5)
     assert (metrics["val-seal/best/score"], metrics["val-seal/best/step"]) == (0.75, 2)
 
 
@@ -172,8 +178,7 @@ def test_a_validation_of_a_resumed_step_saves_no_weights_again(
     Run(monkeypatch, config).go({1: 0.5, 2: 0.25}, 2)
     # Before training goes on, step 2 is validated again, and samples may fall out better.
     resumed = Run(monkeypatch, config)
-    resumed.trainer._note_score({METRIC: 0.75})
-    resumed.trainer.on_validate_end()
+    resumed.validate(0.75)
     assert (resumed.asleep, resumed.kept(), resumed.best()) == ([], [2], 2)
     assert state.load(tmp_path / "c/global_step_2").best == Best(METRIC, 0.75, 2)
 
@@ -210,8 +215,7 @@ def test_a_run_that_goes_back_behind_the_best_is_refused(
         Run(monkeypatch, recipe(folder, **back))
     # Elsewhere it is a run of its own, with a best checkpoint of its own.
     fork = Run(monkeypatch, recipe(tmp_path / "fork", **back))
-    fork.trainer._note_score({METRIC: 0.25})
-    fork.trainer.on_validate_end()
+    fork.validate(0.25)
     assert (fork.kept(), fork.best()) == ([1], 1)
     assert sorted(path.name for path in folder.glob("global_step_*"))[-1] == "global_step_3"
 
@@ -220,8 +224,7 @@ def test_the_model_that_training_starts_from_is_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(monkeypatch, recipe(tmp_path / "c"))
-    run.trainer._note_score({METRIC: 1.0})
-    run.trainer.on_validate_end()
+    run.validate(1.0)
     assert run.trainer._state.best is None
     run.go({1: 0.25}, 1)
     assert run.best() == 1
@@ -233,8 +236,8 @@ def test_a_missing_metric_names_those_there_are(
 ) -> None:
     run = Run(monkeypatch, recipe(tmp_path / "c"))
     run.trainer.global_steps = step
-    with pytest.raises(MissingMetricError, match="there are: val-seal/other/pass_rate$"):
-        run.trainer._note_score({"val-seal/other/pass_rate": 0.1, "val-core/x": 0.2})
+    with pytest.raises(MissingMetricError, match="there are: val-seal/other/category_average, val"):
+        run.validate(0.1, suite="other")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +292,7 @@ def test_the_best_and_the_last_survive_every_kill(
             run.go(scores, 12)
         except Killed:
             # At every moment: the best that was named, and the one to resume from, are whole.
-            named = checkpoints.read_best(run.folder)
+            named = read_best(run.folder)
             if named is not None:
                 assert is_whole(checkpoint(run.folder, named.step))
             last = checkpoints.latest(run.folder)
@@ -387,7 +390,7 @@ def test_best_and_last_are_found_from_an_experiment(
         assert checkpoints.find(path, "best").name == "global_step_1"
         assert checkpoints.find(path, "last").name == "global_step_2"
     # A kill may come before verl's note.
-    (tmp_path / "checkpoints" / checkpoints.TRACKER).unlink()
+    (tmp_path / "checkpoints" / NOTE).unlink()
     assert checkpoints.find(tmp_path, "best").name == "global_step_1"
     assert checkpoints.find(tmp_path, "last").name == "global_step_2"
     named = tmp_path / "checkpoints/global_step_2"
@@ -408,10 +411,10 @@ def test_what_is_not_found_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "c/global_step_1").rename(tmp_path / "c/elsewhere")
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
         checkpoints.find(tmp_path / "c", "last")
-    (tmp_path / "c" / checkpoints.BEST_FILE).write_text("{")
+    (tmp_path / "c" / BEST_FILE).write_text("{")
     with pytest.raises(CheckpointError, match=r"best.json cannot be read"):
         checkpoints.find(tmp_path / "c", "best")
-    (tmp_path / "c" / checkpoints.BEST_FILE).unlink()
-    (tmp_path / "c" / checkpoints.TRACKER).write_text("soon")
+    (tmp_path / "c" / BEST_FILE).unlink()
+    (tmp_path / "c" / NOTE).write_text("soon")
     with pytest.raises(CheckpointError, match="holds no step"):
         checkpoints.latest(tmp_path / "c")

@@ -100,6 +100,22 @@ def test_what_ends_after_the_watch_is_no_death(servers: list[Server]) -> None:
     assert not made._thread.is_alive() and said == []
 
 
+def test_a_run_that_fails_reports_its_dead_engines_and_ends_the_watch(
+    servers: list[Server],
+) -> None:
+    made, said, _ = watch(servers)
+    made.stop()
+    made._thread.join(20.0)
+    with made.until_the_end():
+        pass
+    assert said == []
+    servers[0].statuses = [503]
+    with pytest.raises(RuntimeError, match="lost rollouts"), made.until_the_end():
+        raise RuntimeError("lost rollouts")
+    assert len(said) == 1 and said[0].startswith("rollout engine 1 of 2 (")
+    assert made._over.is_set()
+
+
 def test_who_is_dead_at_this_moment(servers: list[Server]) -> None:
     made, _, _ = watch(servers)
     made.stop()

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from seal.records.checkpoint_folder import NOTE
 from seal.train import gate
-from seal.train.checkpoints import TRACKER
 from seal.train.gate import StartGateError
 
 GATE = OmegaConf.create({"suite": "fixed", "min_pass_rate": 0.2, "min_mixed_group_share": 0.6})
@@ -54,7 +54,7 @@ def test_a_gate_without_a_validation_before_training_is_refused(tmp_path: Path) 
 
 
 def test_a_resumed_run_has_passed_its_gate(tmp_path: Path) -> None:
-    (tmp_path / TRACKER).write_text("3")
+    (tmp_path / NOTE).write_text("3")
     gate.check_possible(recipe(tmp_path))
     gate.check_possible(recipe(tmp_path / "new", resume_mode="resume_path"))
     with pytest.raises(StartGateError):

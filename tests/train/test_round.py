@@ -3,14 +3,11 @@ from dataclasses import replace
 
 from seal.coevolution.labels import Label
 from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
-from seal.records.validation_log import Rollout
-from seal.records.validation_statistics import AVERAGE, rates, task_results
 from seal.train.round import (
     RolloutRecord,
     label_counts,
     mixed_group_share,
     round_metrics,
-    validation_metrics,
 )
 from seal.wire import TurnDiagnosis
 
@@ -40,37 +37,6 @@ def test_a_record_survives_its_way_through_plain_values() -> None:
 
 def test_only_groups_with_both_outcomes_are_mixed() -> None:
     assert mixed_group_share({"a": [0.0, 1.0, 1.0], "b": [0.0, 0.0], "c": [1.0, 1.0]}) == 1 / 3
-
-
-def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() -> None:
-    tasks = [
-        ("base", "a"),
-        ("base", "a"),
-        ("base", "b"),
-        ("base", "b"),
-        ("miss", "c"),
-        ("miss", "c"),
-    ]
-    rewards = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
-    of_suite = {"suites": ["benchmark"] * 6, "truncated": [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]}
-    groups, categories = [task for _, task in tasks], [category for category, _ in tasks]
-    found = validation_metrics(
-        suites=[*of_suite["suites"], "fixed"],
-        categories=[*categories, "base"],
-        groups=[*groups, "d"],
-        rewards=[*rewards, 0.0],
-        truncated=[*of_suite["truncated"], 0.0],
-    )
-    rollouts = [
-        Rollout(1, 0, "benchmark", task, category, reward, ())
-        for (category, task), reward in zip(tasks, rewards, strict=True)
-    ]
-    average = rates(task_results(rollouts))[AVERAGE].rate
-    assert found["val-seal/benchmark/category_average"] == average == 0.625
-    assert found["val-seal/benchmark/pass_rate"] == 4 / 6
-    assert found["val-seal/benchmark/mixed_group_share"] == 2 / 3
-    assert found["val-seal/benchmark/truncated_share"] == 1 / 6
-    assert found["val-seal/fixed/category_average"] == 0.0
 
 
 def test_metrics_of_a_round() -> None:

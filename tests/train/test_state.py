@@ -11,8 +11,10 @@ from seal.coevolution.labels import Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.records import whole_file
+from seal.records.checkpoint_folder import Best
 from seal.train import state
-from seal.train.state import Best, LoopConfig, LoopState, StateError, after_round, with_score
+from seal.train.state import LoopConfig, LoopState, StateError, after_round, with_score
 
 SHOWN = replace(INITIAL, version=4, schema_cues=True, guidelines=(Label.MISSING_TOOL_CALL,))
 
@@ -71,7 +73,7 @@ def test_a_save_that_is_cut_off_leaves_the_last_one(
     def full_disk(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(state.os, "fsync", full_disk)
+    monkeypatch.setattr(whole_file.os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
         state.save(rounds(config(), 2), tmp_path)
     assert state.load(tmp_path) == made

@@ -17,20 +17,21 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.interface import INITIAL
 from seal.coevolution.labels import Label
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.environment.client import EnvironmentClient
 from seal.launch.recipe import EXP, load_recipe
+from seal.records.checkpoint_folder import NOTE
 from seal.records.loop_log import ROLLOUTS, LineReader, LoopLog
-from seal.train import state
-from seal.train import trainer as trainer_module
-from seal.train.checkpoints import TRACKER, Retention
+from seal.train import service, state
+from seal.train.checkpoint_keeper import CheckpointKeeper
 from seal.train.round import RolloutRecord
+from seal.train.round_log import RoundLog
+from seal.train.service import ForeignInterfaceError
 from seal.train.state import LoopConfig, LoopState, StateError, loop_config
-from seal.train.trainer import ForeignInterfaceError, SealTrainer
+from seal.train.trainer import SealTrainer
 from seal.wire import TurnDiagnosis
 
 EOS = 0
@@ -76,8 +77,8 @@ def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     made._loop = LoopConfig(weights or WeightConfig(), UtilityConfig(), window_rounds=2)
     made._state = LoopState()
     made._interface = INITIAL
-    made._retention = Retention(keep_best=True, keep_last=1)
-    made._loop_log = LoopLog(folder)
+    made._log = LoopLog(folder)
+    made._round_log = RoundLog(made._log)
     return made
 
 
@@ -286,7 +287,9 @@ def resumable(folder: Path, step: int, **resume: Any) -> SealTrainer:
     made = trainer(folder / "loop")
     made.global_steps = step
     keys = {"default_local_dir": str(folder), "resume_mode": "auto", "resume_from_path": None}
-    made.config.trainer = {**keys, **resume}
+    made.config.trainer = {**keys, "save_freq": 1, "test_freq": 1, **resume}
+    made.config.seal = {"checkpoints": {"keep_best": True, "keep_last": 1}}
+    made._checkpoints = CheckpointKeeper(made.config)
     return made
 
 
@@ -298,7 +301,7 @@ def test_the_loop_state_is_saved_before_verl_calls_the_checkpoint_complete(
     def saved(self: SealTrainer) -> None:
         seen.append((tmp_path / "global_step_7" / state.FILE).exists())
         (tmp_path / "global_step_7/data.pt").touch()
-        (tmp_path / TRACKER).write_text("7")
+        (tmp_path / NOTE).write_text("7")
 
     monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", saved)
     made = resumable(tmp_path, 7)
@@ -339,9 +342,8 @@ def replied(hashed: str) -> SealTrainer:
     transport = httpx.MockTransport(answer)
     client = functools.partial(EnvironmentClient, transport=transport)
     made.config = load_recipe(EXP / "SEAL.yaml", [])
-    made._interface_config = InterfaceConfig()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(trainer_module, "EnvironmentClient", client)
+        patched.setattr(service, "EnvironmentClient", client)
         made._send_profile()
     return made
 

@@ -1,4 +1,4 @@
-"""Rare suites: which rows a validation plays, with verl's own data set, loader and collation."""
+"""Validations: which rows are played, with verl's own data set and loader, and their metrics."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,9 +12,15 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
 from seal.launch.recipe import EXP, load_recipe
-from seal.train import suites
-from seal.train.suites import SuiteError
+from seal.records.validation_log import Rollout
+from seal.records.validation_statistics import AVERAGE, rates, task_results
 from seal.train.trainer import SealTrainer
+from seal.train.validation import (
+    SuiteError,
+    check_best_metric,
+    validation_metrics,
+    without_suites,
+)
 
 RARE = ["fixed", "held_out", "held_out_greedy"]
 ROWS = {"development": 20, "fixed": 32, "held_out": 100, "held_out_greedy": 100}
@@ -51,7 +57,7 @@ def played(loader: Any) -> dict[str, int]:
 
 def test_rows_of_rare_suites_are_left_out_and_the_others_are_whole(loader: Any) -> None:
     (whole,) = loader
-    (batch,) = suites.without(loader, RARE)
+    (batch,) = without_suites(loader, RARE)
     assert batch.keys() == whole.keys()
     assert {info["suite"] for info in batch["extra_info"]} == {"development"}
     assert set(batch["__rollout_n__"]) == {4}
@@ -71,17 +77,17 @@ def test_rows_of_rare_suites_are_left_out_and_the_others_are_whole(loader: Any) 
 
 
 def test_several_suites_stay_in_one_batch(loader: Any) -> None:
-    some = suites.without(loader, ["held_out", "of another recipe"])
+    some = without_suites(loader, ["held_out", "of another recipe"])
     assert len(some) == 1
     assert played(some) == played(some) == {k: n for k, n in ROWS.items() if k != "held_out"}
 
 
 def test_without_rare_suites_the_loader_is_verls_own(loader: Any) -> None:
-    assert suites.without(loader, []) is loader
+    assert without_suites(loader, []) is loader
 
 
 def test_nothing_is_left_where_every_suite_is_rare(loader: Any) -> None:
-    assert list(suites.without(loader, list(ROWS))) == []
+    assert list(without_suites(loader, list(ROWS))) == []
 
 
 # ---- the trainer -------------------------------------------------------------------------------
@@ -130,6 +136,40 @@ def test_the_loader_is_put_back_after_a_validation_that_fails(
     assert made.val_dataloader is loader
 
 
+# ---- metrics ----------------------------------------------------------------------------------
+
+
+def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() -> None:
+    tasks = [
+        ("base", "a"),
+        ("base", "a"),
+        ("base", "b"),
+        ("base", "b"),
+        ("miss", "c"),
+        ("miss", "c"),
+    ]
+    rewards = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
+    of_suite = {"suites": ["benchmark"] * 6, "truncated": [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]}
+    groups, categories = [task for _, task in tasks], [category for category, _ in tasks]
+    found = validation_metrics(
+        suites=[*of_suite["suites"], "fixed"],
+        categories=[*categories, "base"],
+        groups=[*groups, "d"],
+        rewards=[*rewards, 0.0],
+        truncated=[*of_suite["truncated"], 0.0],
+    )
+    rollouts = [
+        Rollout(1, 0, "benchmark", task, category, reward, ())
+        for (category, task), reward in zip(tasks, rewards, strict=True)
+    ]
+    average = rates(task_results(rollouts))[AVERAGE].rate
+    assert found["val-seal/benchmark/category_average"] == average == 0.625
+    assert found["val-seal/benchmark/pass_rate"] == 4 / 6
+    assert found["val-seal/benchmark/mixed_group_share"] == 2 / 3
+    assert found["val-seal/benchmark/truncated_share"] == 1 / 6
+    assert found["val-seal/fixed/category_average"] == 0.0
+
+
 # ---- what is refused ---------------------------------------------------------------------------
 
 
@@ -147,20 +187,20 @@ def recipe(best: str, rare: list[str]) -> DictConfig:
 )
 def test_a_best_checkpoint_by_a_rare_suite_is_refused(best: str) -> None:
     with pytest.raises(SuiteError) as refused:
-        suites.check_possible(recipe(best, RARE))
-    assert f"seal.best_metric='{best}' is of a suite in seal.rare_suites" in str(refused.value)
-    suites.check_possible(recipe(best, ["fixed", "held_out_greedy"]))
-    suites.check_possible(recipe(best, []))
+        check_best_metric(recipe(best, RARE))
+    assert f"seal.best_metric='{best}' belongs to a suite in seal.rare_suites" in str(refused.value)
+    check_best_metric(recipe(best, ["fixed", "held_out_greedy"]))
+    check_best_metric(recipe(best, []))
 
 
 def test_a_metric_without_a_suite_is_left_to_the_first_validation() -> None:
     for best in ("reward", "val-seal", "held_out"):
-        suites.check_possible(recipe(best, RARE))
+        check_best_metric(recipe(best, RARE))
 
 
 def test_smollm2s_recipe_is_possible_and_its_gate_is_asked_when_its_suite_is_played() -> None:
     loaded = load_recipe(EXP / "smollm2.yaml", [])
-    suites.check_possible(loaded)
+    check_best_metric(loaded)
     assert list(loaded.seal.rare_suites) == RARE
     assert loaded.seal.best_metric == BEST
     assert loaded.seal.start_gate.suite in ROWS
@@ -170,4 +210,4 @@ def test_smollm2s_recipe_is_possible_and_its_gate_is_asked_when_its_suite_is_pla
     assert loaded.trainer.val_before_train and loaded.trainer.test_freq > 0
     loaded.seal.best_metric = "val-seal/held_out/category_average"
     with pytest.raises(SuiteError):
-        suites.check_possible(loaded)
+        check_best_metric(loaded)

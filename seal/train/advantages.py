@@ -1,0 +1,70 @@
+"""Advantages of a round times their weights (paper section 3.4), and what that does to them.
+
+In: verl's GRPO advantages, one tensor a trajectory, and the weights of
+`seal.coevolution.weights.batch_weights`. Out: the weighted advantages and their metrics.
+"""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import torch
+
+from seal.coevolution.weights import WeightConfig, applies
+from seal.train.round import RolloutRecord, token_weights
+
+
+def weighted(
+    advantage: torch.Tensor, record: RolloutRecord, by_turn: Sequence[float], config: WeightConfig
+) -> torch.Tensor:
+    """The advantages w_j * A_j of one trajectory.
+
+    Args:
+        advantage: Shape (response tokens,). GRPO gives every token that the policy wrote the same
+            value, and 0 to the others.
+        record: Says which tokens belong to which turn.
+        by_turn: The weight of each turn; all are equal in scope "trajectory".
+        config: Scope, and the sign of the advantages that are weighted.
+    """
+    if not applies(float(advantage.sum()), config):
+        return advantage
+    if config.scope == "trajectory":
+        return advantage * by_turn[0]
+    weights = token_weights(record.turn_spans, by_turn, len(advantage))
+    return advantage * torch.tensor(weights, dtype=advantage.dtype)
+
+
+def advantage_metrics(
+    before: Sequence[torch.Tensor], after: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]
+) -> dict[str, float]:
+    """Size and sum of a batch's advantages, before and after they are weighted.
+
+    The GRPO advantages of a group add up to 0 over its rollouts, but not over their tokens, and not
+    with weights. `token_mean` is the mean advantage of a token that the policy wrote.
+
+    Args:
+        before: Advantages of each trajectory, shape (response tokens,).
+        after: The same, weighted.
+        masks: 1 where the policy wrote, 0 elsewhere; the same shapes.
+    """
+    written = max(1.0, sum(float(mask.sum()) for mask in masks))
+    metrics = {}
+    for name, advantages in (("before", before), ("after", after)):
+        sizes = fmean(float(one.abs().mean()) for one in advantages)
+        metrics[f"seal/advantage/mean_abs_{name}"] = sizes
+        total = sum(float(one.sum()) for one in advantages)
+        metrics[f"seal/advantage/token_mean_{name}"] = total / written
+    return metrics
+
+
+def sampled_entropy(log_probs: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> float:
+    """Entropy of the policy per token, in nats: the mean of minus the sampled log probabilities.
+
+    It is an unbiased estimate from the sampled tokens. verl's own figure uses the whole
+    distribution, which takes another pass over the batch.
+
+    Args:
+        log_probs: The rollout engine's, of each trajectory, shape (response tokens,).
+        masks: 1 where the policy wrote, 0 elsewhere; the same shapes.
+    """
+    total = sum(float((one * mask).sum()) for one, mask in zip(log_probs, masks, strict=True))
+    return -total / max(1.0, sum(float(mask.sum()) for mask in masks))

@@ -1,0 +1,111 @@
+"""What a run logs about each training round: verl's metrics, a line a rollout, a line a round.
+
+In: the round's rollouts with their weights, and later the state and the evolved interface. Out:
+scalars under `seal/` and the lines of `seal.records.loop_log`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from seal.coevolution.interface import Interface, difference
+from seal.coevolution.weights import WeightConfig
+from seal.records.loop_log import LoopLog
+from seal.train.advantages import advantage_metrics, sampled_entropy
+from seal.train.round import label_counts, mixed_group_share, round_metrics
+from seal.train.round_batch import RoundBatch
+from seal.train.state import LoopState
+from seal.wire import InterfaceReply
+
+
+class RoundLog:
+    """Collects a round's line while the round is played and writes it when the round is over.
+
+    Args:
+        log: The run's loop log.
+    """
+
+    def __init__(self, log: LoopLog) -> None:
+        self._log = log
+        self._line: dict[str, Any] = {}
+
+    def weighted(
+        self,
+        step: int,
+        batch: RoundBatch,
+        weights: Sequence[Sequence[float]],
+        advantages: Sequence[torch.Tensor],
+        *,
+        state: LoopState,
+        shown: Interface,
+        config: WeightConfig,
+        dropped_groups: int,
+    ) -> dict[str, float]:
+        """Note the rollouts of a round once their advantages are weighted.
+
+        Args:
+            step: The round t.
+            batch: The rollouts, with verl's advantages.
+            weights: The weights of each rollout's turns.
+            advantages: The weighted advantages.
+            state: The loop before the round's labels are in it.
+            shown: Omega_t.
+            config: How the weights were computed.
+            dropped_groups: Groups that lost a rollout.
+
+        Returns:
+            Scalars for verl's loggers.
+        """
+        records = batch.records
+        rewards: dict[str, list[float]] = {}
+        for group, record in zip(batch.groups, records, strict=True):
+            rewards.setdefault(group, []).append(record.training_reward)
+        metrics = {
+            **round_metrics(records, weights, state.utilities, config),
+            "seal/mixed_group_share": mixed_group_share(rewards),
+            **advantage_metrics(batch.advantages, advantages, batch.masks),
+        }
+        if batch.log_probs is not None:
+            metrics["seal/entropy"] = sampled_entropy(batch.log_probs, batch.masks)
+        metrics |= {f"seal/utility/{label.value}": rho for label, rho in state.utilities.items()}
+        metrics["seal/interface/version"] = shown.version
+        metrics["seal/interface/active_parts"] = len(shown.active())
+        self._log.rollouts(
+            # verl's dump of the dialogues names each of them by the same uid.
+            {"step": step, "uid": key, "weights": list(by_turn), **record.to_json()}
+            for key, record, by_turn in zip(batch.keys, records, weights, strict=True)
+        )
+        self._line = {
+            "step": step,
+            "metrics": metrics,
+            "rollouts": len(records),
+            "dropped_groups": dropped_groups,
+            "labels": label_counts(records),
+            "weights": sorted(round(fmean(by_turn), 4) for by_turn in weights),
+            "interface_versions": sorted({record.interface_version for record in records}),
+            # Sorted, because verl orders a batch by length.
+            "task_ids": sorted({record.task_id for record in records}),
+        }
+        return metrics
+
+    def evolved(self, state: LoopState, reply: InterfaceReply) -> None:
+        """Write the round's line once the next interface is known.
+
+        Args:
+            state: The loop after the round: C_t, Omega_t and the next utilities.
+            reply: Omega_{t+1}, as the service gave it.
+        """
+        self._log.round(
+            {
+                **self._line,
+                "interface_shown": asdict(state.shown.to_reply()),
+                "profile": state.profile.to_json(),
+                "total": state.history.total.to_json(),
+                "utilities": {label.value: rho for label, rho in state.utilities.items()},
+                "interface": asdict(reply),
+                "interface_change": difference(state.shown, Interface.from_json(reply.interface)),
+            }
+        )
