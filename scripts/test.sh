@@ -33,7 +33,7 @@ part 'types, trainer' "$trainer" -m mypy launcher.py seal scripts benchmarks
 part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service
 part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/test_layers.py
 part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats \
-    seal/launch seal/logview seal/study seal/train/round.py seal/train/system_note.py \
+    seal/launch seal/logview seal/study seal/train/{round,system_note,validation}.py \
     benchmarks/gpu_smoke/figures.py
 part 'tests, service' "$service" -m pytest -q $spread tests/env_service
 if [ "$fast" = no ]; then

@@ -1,48 +1,48 @@
 """Turn evidence to one label: the diagnosis Psi (paper section 3.2, Tables 5 and 6).
 
-In: what a replay of the turn and the verifier's comparisons have shown. Out: one `TurnDiagnosis`.
-Called by the environment service after verification. Deterministic, total, and blind to the
-reward: a label says what became of the turn, not whether the task was solved.
+In: evidence from a replay of the turn and the verifier's comparisons. Out: one `TurnDiagnosis`. It
+is deterministic, gives every turn a label, and does not know the reward: a label is the outcome of
+the turn, not of the task.
 
 The rules, in order; the first that applies decides:
 
 1. The reference or the verifier failed: reference_error, checker_error. They count nowhere.
-2. The reference calls no tool: without call and fault correct_abstention; with a call of an
-   available tool spurious_tool_call (whatever its arguments, it was not to be made); with nothing
-   but faults and unavailable tools invalid_tool_call.
+2. The reference calls no tool. Without calls and faults: correct_abstention. With a call of an
+   available tool: spurious_tool_call, for any arguments. With only faults and unavailable tools:
+   invalid_tool_call.
 3. The turn has a call, no state differs, no response is missing, and no step limit cut it before
    the task's last turn: pass, also if some of its calls were wrong.
-4. The turn failed. Priorities alone would let state_mismatch hide every unrecovered error, since
-   an error mostly leaves a wrong state behind. So conditions exclude each other:
+4. The turn failed. With priorities alone state_mismatch would hide every unrecovered error, because
+   most errors leave a wrong state. So the conditions exclude each other:
 
-   - invalid_tool_call: a call that cannot be read, and the tool that its text names did not run in
-     a later step; or a call of an unavailable tool. Nothing else repairs such a call: a later call
-     of another tool says nothing about it, and a tool cannot become available within a turn.
-   - argument_mismatch: a call broke its tool's schema, and no call of the same tool in a later step
-     kept to it and ran. A broken schema counts even where the tool took it: most Python tools take
-     a string for a number and go wrong in silence.
+   - invalid_tool_call: a call that cannot be read, if the tool that its text names did not run in a
+     later step; or a call of an unavailable tool. Nothing else repairs such a call: a later call of
+     another tool does not, and a tool cannot become available within a turn.
+   - argument_mismatch: a call violated the schema of its tool, and no call of the same tool in a
+     later step kept to the schema and ran. A violation counts even if the tool accepted the call:
+     most Python tools accept a string for a number and do something wrong without an error.
    - recovery_failure: a call that kept to its schema gave an error, and no call of the same tool in
      a later step ran.
-   - missing_tool_call: no call at all.
-   - From here on every error was recovered: "calls execute".
-     state_mismatch: an attribute differs whose class both sides, or neither, called.
-   - instance_mismatch: other tool classes were called than the reference's, and that alone explains
-     the failure: only classes differ that one side called, or, with the state right, a response
-     is missing and a class of the reference was left out while another was called in its place.
+   - missing_tool_call: the turn has no call.
+   - In all further rules every error was recovered ("calls execute").
+     state_mismatch: an attribute differs, and both sides or neither called its class.
+   - instance_mismatch: other tool classes were called than the reference's, and this alone explains
+     the failure. Either only classes differ that one side called; or the state is right, a response
+     is missing, and another class was called instead of one of the reference.
    - missing_tool_call, too: the state is right, but a response is missing whose tool was not called
-     in the turn, whatever other responses are missing. A skipped call that would have changed the
-     state is a state_mismatch, or an instance_mismatch if nothing of its class was called.
+     in the turn; other responses may be missing as well. A skipped call that would have changed the
+     state is a state_mismatch, or an instance_mismatch if no tool of its class was called.
    - response_mismatch: the state is right, but a response is missing although its tool was called,
      or the turn was never ended.
 
-   Where several labels are true of a turn, the order of `labels.Label` decides: instance_mismatch
-   comes before missing_tool_call, and that one before response_mismatch.
+   If several labels are true of a turn, the order of `labels.Label` decides: instance_mismatch
+   before missing_tool_call, and missing_tool_call before response_mismatch.
 
-"Later" is a later step: calls of one message were written before any of them was answered.
+"Later" means a later step, because all calls of a message are written before any is answered.
 
-The turn is first judged by what is its own. If that alone would pass, but something is carried over
-from earlier turns, the official checks fail it nevertheless: the rules of 4 then see all of the
-evidence, and the label is marked as a cascade. So a turn with a failure of its own never is one.
+A turn is first judged by its own actions. If these pass, but something wrong is carried over from
+earlier turns, the official checks still fail the turn. Then the rules of 4 see all of the evidence,
+and the label is marked as a cascade. So a turn with a failure of its own is never a cascade.
 
 >>> evidence = TurnEvidence(
 ...     turn=2,
@@ -74,12 +74,12 @@ from seal.wire import TurnDiagnosis
 __all__ = ["CallEvidence", "FaultEvidence", "TurnEvidence", "diagnose", "schema_violations"]
 
 _LONGEST_QUOTE = 120
-"""Texts of the environment and names of the policy are cut to this many characters."""
+"""Texts of the environment and names by the policy are cut to this many characters."""
 
 
 @dataclass(frozen=True)
 class CallEvidence:
-    """What became of one call that could be read."""
+    """The outcome of one call that could be read."""
 
     step: int
     """Index of the step within the turn."""
@@ -88,9 +88,9 @@ class CallEvidence:
     available: bool
     """The tool may be called at this turn."""
     violations: tuple[str, ...]
-    """What `schema_violations` found; empty for a tool that is not available."""
+    """Result of `schema_violations`; empty for a tool that is not available."""
     error: str | None
-    """The environment's error text, None if the call ran."""
+    """The environment's error text; None if the call ran."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ class FaultEvidence:
     reason: str
     """What is wrong with its text."""
     tool: str | None
-    """The tool that its text names, None if it names none."""
+    """The tool that its text names; None if it names none."""
 
 
 @dataclass(frozen=True)
 class TurnEvidence:
-    """What a turn has shown, its own doing apart from what earlier turns left behind."""
+    """Evidence of a turn; effects of earlier turns (`carried_*`) are kept apart from its own."""
 
     turn: int
     """Index of the turn in the dialogue."""
@@ -118,26 +118,26 @@ class TurnEvidence:
     calls: tuple[CallEvidence, ...]
     """Calls that could be read, in order."""
     state_differences: tuple[str, ...]
-    """Attributes that differ from the reference's by this turn's doing, as Class.attribute."""
+    """Attributes (Class.attribute) that differ from the reference's because of this turn."""
     missing_responses: tuple[str, ...]
-    """Tool of each result of the reference that the policy has not seen by this turn's doing.
+    """Tool of each result of the reference that the policy has not seen because of this turn.
 
-    Names of the reference: they stay on the service's side, and no reason quotes one.
+    These are names of the reference: they stay in the service, and no reason quotes one.
     """
     carried_differences: tuple[str, ...]
-    """Attributes that differ after the turn because of earlier turns; none is among the above."""
+    """Attributes that differ because of earlier turns; none is in `state_differences`."""
     carried_missing: tuple[str, ...]
-    """Tool of each result that the policy has not seen because of earlier turns; as above."""
+    """As `missing_responses`, but because of earlier turns."""
     model_classes: frozenset[str]
     """Tool classes that the policy called."""
     reference_classes: frozenset[str]
     """Tool classes that the reference calls."""
     truncated: bool
-    """The step limit cut the turn and kept later turns from coming; never the task's last turn."""
+    """The step limit ended the dialogue in this turn; False in the last turn of the task."""
     checker_error: str | None
-    """What the verifier raised, None if it gave a verdict. Stays on the service's side."""
+    """Error of the verifier, None if it gave a verdict. It stays in the service."""
     reference_error: str | None
-    """What the reference raised, None if it ran. Stays on the service's side."""
+    """Error of the reference program, None if it ran. It stays in the service."""
 
 
 def diagnose(evidence: TurnEvidence) -> TurnDiagnosis:
@@ -161,7 +161,7 @@ class _Finding:
 
 
 def _scorer_fault(evidence: TurnEvidence) -> _Finding | None:
-    """Texts are left out: they may quote what the reference holds."""
+    """A fault of the scorer, without its text, which may quote the reference."""
     if evidence.reference_error is not None:
         return _Finding(Label.REFERENCE_ERROR, "the reference program failed on this turn")
     if evidence.checker_error is not None:
@@ -170,7 +170,7 @@ def _scorer_fault(evidence: TurnEvidence) -> _Finding | None:
 
 
 def _abstention(evidence: TurnEvidence) -> _Finding:
-    """The label of a turn in which no tool is to be called."""
+    """The label of a turn in which no tool should be called."""
     for call in evidence.calls:
         if call.available:
             reason = f"{_quoted(call.tool)} was called, but the turn needs no tool"
@@ -182,7 +182,7 @@ def _abstention(evidence: TurnEvidence) -> _Finding:
 
 
 def _cascade(evidence: TurnEvidence) -> _Finding | None:
-    """What became of a turn that is in order itself but begins where an earlier one went wrong."""
+    """The label of a turn that is right itself but begins in a wrong state; else None."""
     carried = evidence.carried_differences or evidence.carried_missing
     if not carried or _passed(evidence) is None:
         return None
@@ -209,7 +209,7 @@ def _failed(evidence: TurnEvidence) -> _Finding:
 
 
 def _broken_call(evidence: TurnEvidence) -> _Finding | None:
-    """A call that could not be made, or was made wrongly, and was not repaired."""
+    """The first call that was invalid or wrong and was not repaired."""
     invalid = _invalid(evidence)
     if invalid is not None:
         return invalid
@@ -226,7 +226,7 @@ def _broken_call(evidence: TurnEvidence) -> _Finding | None:
 
 
 def _invalid(evidence: TurnEvidence) -> _Finding | None:
-    """A call of an unavailable tool, or an unreadable one that was not repaired; the earliest."""
+    """The first call of an unavailable tool, or that was unreadable and not repaired."""
     found = [
         (fault.step, f"a tool call could not be read: {_clipped(fault.reason)}")
         for fault in evidence.parse_faults
@@ -244,7 +244,7 @@ def _invalid(evidence: TurnEvidence) -> _Finding | None:
 
 
 def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
-    """Every call was in order in the end, and the turn failed all the same."""
+    """The label of a turn that failed although every call was right in the end."""
     if not evidence.calls:
         reason = "the turn was answered without a call, but it needs one"
         return _Finding(Label.MISSING_TOOL_CALL, reason)
@@ -282,7 +282,7 @@ def _ran(call: CallEvidence) -> bool:
 def _ran_later(
     calls: Sequence[CallEvidence], failed: CallEvidence | FaultEvidence, clean: bool
 ) -> bool:
-    """The same tool ran in a later step; `clean` asks for a kept schema as well."""
+    """Whether the same tool ran in a later step; if `clean`, without schema violations."""
     return any(
         _ran(call)
         and call.tool == failed.tool

@@ -1,9 +1,9 @@
 """Failure profile to learning interface: Omega_{t+1} = Evolve(Omega_t, C_t) (paper section 3.3).
 
-In: the interface and the profile of the last round. Out: the next interface. Evolved by the
-environment service when the trainer sends a profile.
+In: the interface and the profile of the last round. Out: the next interface. The service evolves it
+when the trainer sends a profile.
 
-Which part is active follows the failures that are prevalent and unsolved:
+A part is active while certain failures are prevalent and unsolved:
 
 | component | part | active while one of these is prevalent and unsolved |
 |---|---|---|
@@ -12,32 +12,32 @@ Which part is active follows the failures that are prevalent and unsolved:
 | phi_err | recovery_feedback | recovery_failure, argument_mismatch, invalid_tool_call |
 | phi_cap | guidelines | each failure label for itself, at most `max_guidelines` |
 
-That is (published configuration): share among failed turns >= `min_prevalence`, mean reward of the
-trajectories that carry the label < `max_mean_reward`, at least `min_observations` turns. So a part
-goes when its failure is mastered. Guidelines are chosen by prevalence * (1 - mean reward).
+Prevalent and unsolved means (published configuration): the share among failed turns is at least
+`min_prevalence`, the mean reward of the trajectories that carry the label is below
+`max_mean_reward`, and there are at least `min_observations` such turns. So a part is switched off
+when its failure is mastered. Guidelines are chosen by prevalence * (1 - mean reward).
 
-With `hysteresis` h > 0, which is this project's and off in its recipes, less flickers from round to
-round: what is active has it easier. A part that is on stays on until its labels fall below relaxed
-thresholds,
+`hysteresis` h > 0 is an addition of this project and off in its recipes. With it, parts change less
+often from round to round. A part that is on stays on until its labels fall below the thresholds
 
     prevalence >= min_prevalence * (1 - h)        turns >= min_observations * (1 - h)
     mean reward < max_mean_reward + h * (1 - max_mean_reward)
 
-a guideline that is shown has its score times (1 + h) when guidelines are chosen, and of those
-chosen one overtakes another that was shown before it only by a score more than (1 + h) times as
-high.
+The score of a guideline that is shown is multiplied by (1 + h) when guidelines are chosen. A chosen
+guideline moves in front of another one only if its score is more than (1 + h) times as high.
 
-Two choices of parts are controls, this project's, which tell what the diagnosis adds: "all" has
-every part on from the first round on, "random" draws in each round as many parts as the failures
-would have on.
+Two choices of parts are controls of this project, which show what the diagnosis adds. "all" has
+every part on from the first round. "random" draws, in each round, as many parts as the failures
+would have switched on.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from seal.coevolution import texts
+from seal.coevolution.checks import check_choice, check_share
 from seal.coevolution.interface import Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile
@@ -53,7 +53,7 @@ _RECOVERY_LABELS = (
 )
 _LARGE = 10**9
 _ROUNDING = 1e-9
-"""A threshold counts as reached from this far below: statistics are floats."""
+"""Tolerance of the thresholds, because statistics are floats."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class InterfaceConfig:
     """
 
     schema_cues: bool = True
-    """Component phi_schema: marks in tool docs; governs the affordance cue as well."""
+    """Component phi_schema: marks in tool docs and the affordance cue."""
     static_schema_cues: bool = False
-    """Marks in tool docs from the first round on, whatever the profile (the published file)."""
+    """Marks in tool docs from the first round on, for any profile (the published file)."""
     recovery_feedback: bool = True
     """Component phi_err: hints after errors."""
     guidelines: bool = True
@@ -75,41 +75,37 @@ class InterfaceConfig:
     min_prevalence: float = 0.10
     """Least share of a label among failed turns, in [0, 1]."""
     max_mean_reward: float = 0.6
-    """A label whose trajectories earn this much on average is mastered, in [0, 1]."""
+    """A label is mastered if its trajectories have this mean reward, in [0, 1]."""
     min_observations: int = 8
-    """Least number of turns with the label, by mass."""
+    """Least mass of turns with the label."""
     max_guidelines: int = 3
-    """Guidelines shown at once."""
+    """Most guidelines that are shown at once."""
     hysteresis: float = 0.0
-    """How much easier it is to stay active than to become it, h in [0, 1); 0 is as published."""
+    """How far the thresholds of an active part are relaxed, h in [0, 1); 0 as published."""
     choice: Choice = "failures"
-    """What decides which parts are on: failures (the paper); the others are controls."""
+    """What decides which parts are on: the failures (paper); "all" and "random" are controls."""
     seed: int = 0
-    """Of the draws of choice "random"."""
+    """Seed of choice "random"."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if not 0 <= self.min_prevalence <= 1:
-            raise ValueError(f"min_prevalence must be in [0, 1], got {self.min_prevalence}")
-        if not 0 <= self.max_mean_reward <= 1:
-            raise ValueError(f"max_mean_reward must be in [0, 1], got {self.max_mean_reward}")
+        check_share("min_prevalence", self.min_prevalence)
+        check_share("max_mean_reward", self.max_mean_reward)
         if not 1 <= self.min_observations <= _LARGE:
             raise ValueError(f"min_observations must be in [1, {_LARGE}]")
         if not 0 <= self.max_guidelines <= _LARGE:
             raise ValueError(f"max_guidelines must be in [0, {_LARGE}]")
         if not 0 <= self.hysteresis < 1:
             raise ValueError(f"hysteresis must be in [0, 1), got {self.hysteresis}")
-        if self.choice not in get_args(Choice):
-            known = ", ".join(get_args(Choice))
-            raise ValueError(f"choice must be one of {known}, got {self.choice!r}")
+        check_choice("choice", self.choice, Choice)
         if self.choice == "random" and self.hysteresis > 0:
-            raise ValueError("choice random keeps no part on: hysteresis must be 0")
+            raise ValueError("choice random keeps no part on, so hysteresis must be 0")
 
 
 def evolve(interface: Interface, profile: FailureProfile, config: InterfaceConfig) -> Interface:
     """The next interface; the same arguments give the same one.
 
-    A profile without a single turn says nothing: all parts stay as they are, but for static ones.
+    With a profile without any turn, all parts stay as they are, except that static ones go on.
 
     Args:
         interface: Omega_t.
@@ -160,11 +156,11 @@ def _by_failures(
 
 
 def largest(config: InterfaceConfig, length: Callable[[str], int]) -> Interface:
-    """The interface that takes the most room: every part a recipe may show, the longest guidelines.
+    """The longest interface that a recipe can show: every part, with the longest guidelines.
 
     Args:
         config: Which components may act.
-        length: Of a text, e.g. in tokens.
+        length: Length of a text, e.g. in tokens.
 
     >>> largest(InterfaceConfig(max_guidelines=1, schema_cues=False), len).active()
     ('recovery_feedback', 'guideline:argument_mismatch')
@@ -187,7 +183,7 @@ def _parts(config: InterfaceConfig) -> list[str | Label]:
 
 
 def _presses(label: Label, active: bool, profile: FailureProfile, config: InterfaceConfig) -> bool:
-    """The failure is prevalent and unsolved; by relaxed thresholds if its part is active."""
+    """Whether a failure is prevalent and unsolved, by relaxed thresholds if its part is active."""
     seen = profile.by_label.get(label)
     if seen is None:
         return False
@@ -203,12 +199,12 @@ def _presses(label: Label, active: bool, profile: FailureProfile, config: Interf
 def _chosen(
     shown: Sequence[Label], profile: FailureProfile, config: InterfaceConfig
 ) -> tuple[Label, ...]:
-    """Failures to show a guideline for, the most pressing first.
+    """Failures whose guideline is shown next, the most urgent first.
 
     Args:
-        shown: Those that one is shown for now.
+        shown: Failures whose guideline is shown now.
         profile: C_t.
-        config: Thresholds, and how many at most.
+        config: Thresholds and the largest number.
     """
     scores = {
         label: profile.prevalence(label) * (1 - profile.by_label[label].mean_reward)
@@ -217,7 +213,7 @@ def _chosen(
     }
     ahead = 1 + config.hysteresis
     weighted = {label: scores[label] * (ahead if label in shown else 1) for label in scores}
-    # Sorting is stable: of equals, what is shown comes first, then the label of higher priority.
+    # Sorting is stable: among equals, shown guidelines come first, then labels of higher priority.
     ranked = sorted(scores, key=lambda label: (-weighted[label], label not in shown))
     chosen = ranked[: config.max_guidelines]
     kept = [label for label in shown if label in chosen]

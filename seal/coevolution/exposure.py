@@ -1,11 +1,13 @@
 """Which rollouts of a training step are shown the learning interface.
 
-In: the recipe's exposure and the step. Out: how many rollouts of each GRPO group. The paper shows
-the interface to all. A share below 1, or one that falls to 0, is this project's variant: what is
-learnt with cues has to hold without them, as in an evaluation.
+In: the recipe's exposure and the step. Out: the number of rollouts in each GRPO group. The paper
+shows the interface to all of them. A share below 1, or one that falls to 0, is a variant of this
+project: the policy should also solve tasks without cues, as in an evaluation.
 """
 
 from dataclasses import dataclass
+
+from seal.coevolution.checks import check_share
 
 
 @dataclass(frozen=True)
@@ -19,19 +21,18 @@ class Exposure:
     share: float = 1.0
     """At step 1, in [0, 1] (paper: 1)."""
     gone_at: int | None = None
-    """Step from which on it is 0; it falls in a line until then. None: it stays."""
+    """The share falls linearly and is 0 from this step on. None: it does not fall."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"seal.exposure.share must be in [0, 1], got {self.share}")
+        check_share("seal.exposure.share", self.share)
         if self.gone_at is not None and self.gone_at < 2:
             raise ValueError(
                 f"seal.exposure.gone_at must be a step from 2 on, or null, got {self.gone_at}"
             )
 
     def shown(self, step: int, rollouts: int) -> int:
-        """How many of a group's rollouts are shown the interface: the first ones.
+        """How many rollouts of a group are shown the interface: the first ones.
 
         Args:
             step: Training step, from 1.

@@ -1,9 +1,9 @@
 """The learning interface Omega_t: what the policy is shown in training (paper section 3.3).
 
-In: which parts are on. Out: what is shown beside the original benchmark: marks in tool docs, a note
-in the system message, hints behind error texts. Episodes of mode "train" alone show it. Tools,
-outputs, tasks and the verifier never change, and no text holds anything of a reference. Which parts
-are on is decided in `evolution`; the sentences are in `texts`.
+In: which parts are on. Out: what is added to the original benchmark: marks in tool docs, a note in
+the system message, hints behind error texts. Only episodes of mode "train" show it. Tools, outputs,
+tasks and the verifier never change, and no text contains anything from a reference. `evolution`
+decides which parts are on; `texts` holds the sentences.
 """
 
 import copy
@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from seal.coevolution import texts
+from seal.coevolution.checks import json_fields
 from seal.coevolution.diagnosis import CallEvidence
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.schema import type_in_words
@@ -20,18 +21,18 @@ from seal.formats import ParseFault
 from seal.wire import InterfaceReply, ToolDoc
 
 _MOST_REASONS = 3
-"""Faults or violations that one hint names; of a longer list the first ones are the cause."""
+"""How many faults or violations a hint names: the first ones, because they cause the others."""
 _LONGEST_REASON = 200
 _MOST_MARKED = 4096
-"""Marked docs that are kept; BFCL has 128."""
+"""How many marked docs are kept in memory; BFCL has 128 docs."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """The learning interface Omega_t; an immutable snapshot that episodes are pinned to."""
+    """The learning interface Omega_t. It never changes: an episode keeps the one it began with."""
 
     version: int
-    """Version of the profile it was evolved from; 0 is the original benchmark."""
+    """Version of the profile that it was evolved from; 0 is the original benchmark."""
     schema_cues: bool
     """Tool docs carry marks."""
     affordance_cues: bool
@@ -39,12 +40,12 @@ class Interface:
     recovery_feedback: bool
     """Errors are followed by a hint."""
     guidelines: tuple[Label, ...]
-    """Failures that a guideline is shown for, the most pressing first."""
+    """Failures whose guideline is shown, the most urgent first."""
 
     def tool_docs(self, docs: Sequence[ToolDoc]) -> list[ToolDoc]:
-        """Tool docs as the policy sees them; the given ones stay as they are.
+        """Tool docs as the policy sees them; the given docs are not changed.
 
-        Docs are shared between episodes, given or returned: never change one.
+        Episodes share the given and the returned docs, so the caller must not change them.
 
         >>> from dataclasses import replace
         >>> doc = {
@@ -66,7 +67,7 @@ class Interface:
         return [_marked(doc) for doc in docs] if self.schema_cues else list(docs)
 
     def system_note(self) -> str | None:
-        """Text for the system message, None if there is nothing to say."""
+        """Text for the system message; None if no part has one."""
         notes = [texts.SCHEMA_NOTE] if self.schema_cues else []
         notes += [texts.AFFORDANCE_NOTE] if self.affordance_cues else []
         if self.guidelines:
@@ -75,14 +76,14 @@ class Interface:
         return "\n\n".join(notes) if notes else None
 
     def parse_feedback(self, faults: Sequence[ParseFault]) -> str | None:
-        """What the policy is told of calls that could not be read, None if nothing."""
+        """Hint on calls that could not be read; None if there is none."""
         if not self.recovery_feedback or not faults:
             return None
         reasons = dict.fromkeys(fault.reason[:_LONGEST_REASON] for fault in faults)
         return texts.PARSE_HINT.format("; ".join(list(reasons)[:_MOST_REASONS]))
 
     def call_feedback(self, call: CallEvidence) -> str | None:
-        """Hint to append to an error observation, None if there is none.
+        """Hint to append to an error observation; None if there is none.
 
         >>> from dataclasses import replace
         >>> call = CallEvidence(0, "cd", True, ("missing required argument 'folder'",), "TypeError")
@@ -98,7 +99,7 @@ class Interface:
         return texts.EXECUTION_HINT
 
     def active(self) -> tuple[str, ...]:
-        """Names of the active parts; a guideline's is `guideline:` and its label."""
+        """Names of the active parts; a guideline is named `guideline:` and its label."""
         parts = {
             "schema_cues": self.schema_cues,
             "affordance_cues": self.affordance_cues,
@@ -117,14 +118,14 @@ class Interface:
         return "\n".join(_lines(self))
 
     def content_hash(self) -> str:
-        """12 hex digits over everything the policy can be shown, the version left out."""
+        """12 hex digits over all texts that the policy can be shown; the version is left out."""
         shown = [self.describe(), self.system_note() or ""]
         shown += texts.SCHEMA_TEXTS if self.schema_cues else ()
         shown += texts.RECOVERY_TEXTS if self.recovery_feedback else ()
         return hashlib.sha256("\n".join(shown).encode("utf-8")).hexdigest()[:12]
 
     def to_json(self) -> dict[str, Any]:
-        """The interface as JSON values; guidelines are the names of their labels.
+        """The interface as JSON values; a guideline is the name of its label.
 
         >>> from dataclasses import replace
         >>> replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,)).to_json()["guidelines"]
@@ -134,7 +135,7 @@ class Interface:
         return {**values, "guidelines": [label.value for label in self.guidelines]}
 
     def to_reply(self) -> InterfaceReply:
-        """The interface as it goes over the wire and into the loop log: in words as well."""
+        """The interface for the wire and the loop log, also in words."""
         return InterfaceReply(
             version=self.version,
             content_hash=self.content_hash(),
@@ -150,20 +151,14 @@ class Interface:
         Raises:
             ValueError: A field is missing, unknown or of the wrong kind; the message names it.
         """
-        if not isinstance(data, Mapping):
-            raise ValueError(f"interface: expected an object, got {type(data).__name__}")
-        names = [field.name for field in fields(cls)]
-        missing = [name for name in names if name not in data]
-        unknown = [name for name in data if name not in names]
-        if missing or unknown:
-            raise ValueError(f"interface: missing fields {missing}, unknown fields {unknown}")
-        version = data["version"]
+        values = json_fields(data, tuple(field.name for field in fields(cls)), "interface")
+        version = values["version"]
         if isinstance(version, bool) or not isinstance(version, int) or version < 0:
             raise ValueError(f"interface.version: expected an integer >= 0, got {version!r:.60}")
         for name in ("schema_cues", "affordance_cues", "recovery_feedback"):
-            if not isinstance(data[name], bool):
-                raise ValueError(f"interface.{name}: expected a boolean, got {data[name]!r:.60}")
-        return cls(**{**data, "guidelines": _guidelines(data["guidelines"])})
+            if not isinstance(values[name], bool):
+                raise ValueError(f"interface.{name}: expected a boolean, got {values[name]!r:.60}")
+        return cls(**{**values, "guidelines": _guidelines(values["guidelines"])})
 
 
 INITIAL = Interface(0, False, False, False, ())
@@ -171,9 +166,9 @@ INITIAL = Interface(0, False, False, False, ())
 
 
 def difference(before: Interface, after: Interface) -> str:
-    """What one version shows and another does not, a line a part; "no change" if there is nothing.
+    """The parts that only one of two versions shows, one a line; "no change" if there are none.
 
-    Guidelines that stay but change places are a line, too, since the policy reads another text.
+    Guidelines in another order are a line, too, because the policy reads another text.
 
     >>> from dataclasses import replace
     >>> cued = replace(INITIAL, schema_cues=True)
@@ -219,7 +214,7 @@ def _guidelines(names: object) -> tuple[Label, ...]:
 
 
 _MARKED: dict[int, tuple[ToolDoc, ToolDoc]] = {}
-"""Docs that were marked before, by identity: they are shared by all episodes and never change."""
+"""Marked docs by the identity of the given doc: all episodes share docs, and none changes."""
 
 
 def _marked(doc: ToolDoc) -> ToolDoc:
@@ -229,12 +224,12 @@ def _marked(doc: ToolDoc) -> ToolDoc:
         _mark(copied["function"]["parameters"])
         if len(_MARKED) >= _MOST_MARKED:
             _MARKED.clear()
-        known = _MARKED[id(doc)] = (doc, copied)  # holding the doc keeps its identity its own
+        known = _MARKED[id(doc)] = (doc, copied)  # while doc is held, no other has its identity
     return known[1]
 
 
 def _mark(schema: dict[str, Any]) -> None:
-    """Annotate the argument descriptions of an object schema, nested objects included."""
+    """Add marks to the argument descriptions of an object schema and of its nested objects."""
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         mark = texts.REQUIRED_MARK if name in required else texts.OPTIONAL_MARK
@@ -242,7 +237,7 @@ def _mark(schema: dict[str, Any]) -> None:
         cues = [texts.TYPE_MARK.format(declared)] if declared is not None else []
         if "enum" in field:
             cues.append(texts.ENUM_MARK.format(", ".join(map(repr, field["enum"]))))
-        # Not stripped: without its cues a description is the original one.
+        # Not stripped: the original description must stay as it is.
         said = [field["description"]] if field.get("description") else []
         field["description"] = " ".join([*said, mark, *cues])
         _mark(field)
@@ -251,7 +246,7 @@ def _mark(schema: dict[str, Any]) -> None:
 
 
 def _declared(field: Mapping[str, Any]) -> str | None:
-    """The type of an argument in words, that of an array's items included."""
+    """The type of an argument in words; of an array, also the type of its items."""
     kind = type_in_words(field.get("type", "any"))
     items = field.get("items")
     inner = type_in_words(items.get("type", "any")) if isinstance(items, dict) else None

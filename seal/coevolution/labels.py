@@ -1,15 +1,14 @@
 """The one vocabulary of diagnostic labels (paper section 3.2, Tables 5 and 6).
 
-A label says in one word what became of one turn. `seal.coevolution.diagnosis` assigns it,
-`profile` counts it, `interface` and `weights` react to it. Nothing else in the project names a
-failure in another way.
+A label is the outcome of one turn. `seal.coevolution.diagnosis` assigns it, `profile` counts it,
+`evolution` and `weights` react to it. The whole project uses these names and no others.
 """
 
 from enum import StrEnum
 
 
 class Label(StrEnum):
-    """What became of a turn; of several failures the first one listed is the label."""
+    """The outcome of a turn. Of several failures, the one that is listed first is the label."""
 
     INVALID_TOOL_CALL = "invalid_tool_call"
     """Not parseable as a call, or names a tool that is not available at this turn."""
@@ -20,11 +19,11 @@ class Label(StrEnum):
     STATE_MISMATCH = "state_mismatch"
     """Calls executed, but the observable state after the turn is not the expected one."""
     INSTANCE_MISMATCH = "instance_mismatch"
-    """Another set of tool classes was touched than the one the turn needs."""
+    """The turn called another set of tool classes than it needs."""
     RECOVERY_FAILURE = "recovery_failure"
     """An executable error was fed back, and later steps did not recover from it."""
     MISSING_TOOL_CALL = "missing_tool_call"
-    """Needed tool use was skipped, or the turn was answered too early."""
+    """A needed tool call was skipped, or the turn was answered too early."""
     RESPONSE_MISMATCH = "response_mismatch"
     """The state is right, but the verifier's response check fails."""
     PASS = "pass"
@@ -47,10 +46,10 @@ FAILURES: tuple[Label, ...] = (
     Label.MISSING_TOOL_CALL,
     Label.RESPONSE_MISMATCH,
 )
-"""Labels of failed turns that are the model's doing, highest priority first."""
+"""Labels of turns that the model failed, highest priority first."""
 
 EXCLUDED: frozenset[Label] = frozenset({Label.CHECKER_ERROR, Label.REFERENCE_ERROR})
-"""Faults of the scorer: they carry no weight and count in no profile."""
+"""Faults of the scorer: they have no weight and count in no profile."""
 
 _OLD_NAMES = {
     "empty_turn_model_response": Label.MISSING_TOOL_CALL,
@@ -59,10 +58,10 @@ _OLD_NAMES = {
 
 
 def label_from_config(name: str) -> Label:
-    """Read a label's name from a configuration file, the published recipe's names included.
+    """The label of a name in a configuration file; names of the published recipe are accepted.
 
     Raises:
-        ValueError: The name is no label; the message lists those there are.
+        ValueError: The name is no label; the message lists the known ones.
 
     >>> label_from_config("empty_turn_model_response")
     <Label.MISSING_TOOL_CALL: 'missing_tool_call'>

@@ -1,19 +1,19 @@
 """Labels of a round to the failure profile C_t (paper section 3.5, Algorithm 1, line 4).
 
 In: the labels and the reward of each trajectory that was trained on. Out: how often each label was
-seen, and how the trajectories that carry it fared. Made by the trainer, which sends it to the
-environment service, where `interface` reads it; `utilities` reads it in the trainer.
+seen, and the rewards of the trajectories that carry it. The trainer computes it and sends it to the
+environment service.
 
 A turn z of trajectory j counts with a mass m: 0 if its label is a fault of the scorer, the share s
-in [0, 1] if it failed only because an earlier turn already had (`cascade`), else 1. The paper
-counts every turn, s = 1; with s = 0 only first failures speak. For label l
+in [0, 1] if it failed only because an earlier turn had failed (`cascade`), else 1. The paper counts
+every turn, so s = 1; with s = 0 only first failures count. For label l
 
     turns(l)        = sum over j and its turns z with label l of m(z)
     trajectories(l) = sum over j of M(j, l),  M(j, l) = max over turns z of j with label l of m(z)
     reward_sum(l)   = sum over j of M(j, l) * r_j
     successes(l)    = sum over j with r_j = 1 of M(j, l)
 
-In the example the second wrong state only follows from the first and counts half a turn:
+In the example the second wrong state only follows from the first, so it counts as half a turn:
 
 >>> wrong, passed = LabeledTurn(Label.STATE_MISMATCH), LabeledTurn(Label.PASS)
 >>> follows = LabeledTurn(Label.STATE_MISMATCH, cascade=True)
@@ -41,6 +41,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeAlias
 
+from seal.coevolution.checks import check_share, json_fields, json_object
 from seal.coevolution.labels import EXCLUDED, FAILURES, Label
 
 
@@ -51,10 +52,10 @@ class LabeledTurn:
     label: Label
     """The turn's dominant label."""
     cascade: bool = False
-    """The turn failed only because an earlier one already had."""
+    """The turn failed only because an earlier one had failed."""
 
     def mass(self, cascade_share: float) -> float:
-        """What the turn counts: 0 with an excluded label, the share of a cascade, else 1."""
+        """The mass of the turn: 0 with an excluded label, the share of a cascade, else 1."""
         if self.label in EXCLUDED:
             return 0.0
         return float(cascade_share) if self.cascade else 1.0
@@ -65,7 +66,7 @@ class LabeledTrajectory:
     """One trajectory as the profile sees it."""
 
     turns: tuple[LabeledTurn, ...]
-    """The turns that were begun, in order: a turn's index is its position in the dialogue."""
+    """The turns that were begun, in order, so the index of a turn is its place in the dialogue."""
     reward: float
     """Terminal reward r in [0, 1]; exactly 1.0 is a full pass."""
     category: str
@@ -79,23 +80,23 @@ class LabeledTrajectory:
 
 @dataclass(frozen=True)
 class LabelStatistic:
-    """What was seen of one label. Counts are sums of masses.
+    """How often one label was seen. Counts are sums of masses.
 
     Raises:
-        ValueError: The counts cannot be: a label that was not seen has no statistic.
+        ValueError: The counts contradict each other, or the label was not seen at all.
     """
 
     turns: float
     """Mass of the turns with the label."""
     trajectories: float
-    """Mass of the trajectories with the label: of each, the largest mass of such a turn."""
+    """Mass of the trajectories with the label: the largest mass of such a turn in each."""
     reward_sum: float
     """Sum of the rewards of these trajectories, each times its mass."""
     successes: float
     """Mass of those among them that passed in full (reward 1.0)."""
 
     def __post_init__(self) -> None:
-        """Check the counts; rounding may carry a sum just over the one that bounds it."""
+        """Check the counts; by rounding, a sum may be slightly above its bound."""
         if not 0 < self.trajectories <= self.turns + _ROUNDING or not math.isfinite(self.turns):
             raise ValueError(
                 f"expected 0 < trajectories <= turns < inf, got trajectories={self.trajectories}, "
@@ -126,16 +127,16 @@ class FailureProfile:
     """The profile C_t of one round, or of several merged."""
 
     version: int
-    """Round t; the interface that is evolved from the profile takes it over."""
+    """Round t, and the version of the interface that is evolved from the profile."""
     by_label: Mapping[Label, LabelStatistic]
     """Every label that was seen."""
     by_category: Mapping[str, Mapping[Label, LabelStatistic]]
-    """The same for each task category; reported, read by no rule."""
+    """The same for each task category; for reports, no rule uses it."""
     by_position: Mapping[int, Mapping[Label, LabelStatistic]]
-    """The same for each turn index from 0; reported, read by no rule. JSON keys are its digits."""
+    """The same for each turn index, from 0; for reports. Its digits are the keys in JSON."""
 
     def prevalence(self, label: Label) -> float:
-        """Share of a failure label among the failed turns, by mass; 0.0 if none failed."""
+        """Share of a failure label among the failed turns, by mass; 0.0 if no turn failed."""
         if label not in FAILURES or label not in self.by_label:
             return 0.0
         failed = [self.by_label[one].turns for one in FAILURES if one in self.by_label]
@@ -158,12 +159,12 @@ class FailureProfile:
 
         Args:
             data: The JSON values.
-            path: What messages call them.
+            path: Their name in messages.
 
         Raises:
             ValueError: A field is missing, unknown or of the wrong kind; the message names it.
         """
-        values = _fields(data, ("version", "by_label", "by_category", "by_position"), path)
+        values = json_fields(data, ("version", "by_label", "by_category", "by_position"), path)
         version = values["version"]
         whole = isinstance(version, int) and not isinstance(version, bool)
         if not (whole and 0 <= version < _TOO_MANY):
@@ -175,20 +176,20 @@ class FailureProfile:
             _from_json(values["by_label"], f"{path}.by_label"),
             {
                 name: _from_json(table, f"{by_category}.{name}")
-                for name, table in _object(values["by_category"], by_category).items()
+                for name, table in json_object(values["by_category"], by_category).items()
             },
             {
                 _position(key, by_position): _from_json(table, f"{by_position}.{key}")
-                for key, table in _object(values["by_position"], by_position).items()
+                for key, table in json_object(values["by_position"], by_position).items()
             },
         )
 
 
 _ROUNDING = 1e-6
-"""How far a sum of masses may be off."""
+"""Largest rounding error of a sum of masses."""
 
 _TOO_MANY = 2**53
-"""A count from here on would not survive JSON readers that know only doubles."""
+"""JSON readers that know only doubles would change a count from here on."""
 
 EMPTY = FailureProfile(0, {}, {}, {})
 """The profile before the first round."""
@@ -201,14 +202,13 @@ def profile_of(
 
     Args:
         version: Round t.
-        trajectories: What was trained on.
+        trajectories: Those that were trained on.
         cascade_share: Mass of a cascade turn, in [0, 1]; the paper's is 1.
 
     Raises:
-        ValueError: The share is out of its range, or a reward is.
+        ValueError: The share or a reward is out of its range.
     """
-    if not 0 <= cascade_share <= 1:
-        raise ValueError(f"cascade_share must be in [0, 1], got {cascade_share}")
+    check_share("cascade_share", cascade_share)
     parts: list[_Table] = []
     by_category: dict[str, list[_Table]] = {}
     by_position: dict[int, list[_Table]] = {}
@@ -229,11 +229,11 @@ def profile_of(
 
 
 def merge(*profiles: FailureProfile) -> FailureProfile:
-    """Profiles as one, under the newest version; EMPTY without any.
+    """Several profiles as one, with the newest version; EMPTY without any.
 
-    Each sum is taken over all of them at once and rounded once, so their order does not matter.
-    Merging step by step is associative as far as sums of floats are: exactly for masses and rewards
-    that are multiples of a power of two, such as the paper's, otherwise up to rounding.
+    Each sum is over all profiles at once and is rounded once, so their order does not matter.
+    Merging step by step gives the same up to rounding, and exactly the same if masses and rewards
+    are multiples of a power of two, such as the paper's.
     """
     categories = sorted({name for one in profiles for name in one.by_category})
     positions = sorted({position for one in profiles for position in one.by_position})
@@ -262,7 +262,7 @@ class ProfileHistory:
     """
 
     rounds: tuple[FailureProfile, ...] = ()
-    """The last rounds, oldest first; never more than the window."""
+    """The last rounds, oldest first; at most as many as the window."""
     total: FailureProfile = EMPTY
     """All rounds merged."""
 
@@ -283,7 +283,7 @@ class ProfileHistory:
 
     @property
     def window(self) -> FailureProfile:
-        """The rounds kept, merged; EMPTY without any."""
+        """The kept rounds, merged; EMPTY without any."""
         return merge(*self.rounds)
 
     def to_json(self) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class ProfileHistory:
         Raises:
             ValueError: A field is missing, unknown or of the wrong kind; the message names it.
         """
-        values = _fields(data, ("rounds", "total"), "history")
+        values = json_fields(data, ("rounds", "total"), "history")
         rounds = values["rounds"]
         if not isinstance(rounds, list):
             raise ValueError(f"history.rounds: expected a list, got {type(rounds).__name__}")
@@ -327,7 +327,7 @@ def _counted(turns: Sequence[LabeledTurn], reward: float, cascade_share: float) 
 
 
 def _summed(tables: Sequence[_Table]) -> dict[Label, LabelStatistic]:
-    """Tables as one, in the order of the vocabulary: equal profiles are written equally."""
+    """Several tables as one, in the order of the vocabulary, so equal profiles give equal JSON."""
     total: dict[Label, LabelStatistic] = {}
     for label in Label:
         found = [table[label] for table in tables if label in table]
@@ -350,12 +350,12 @@ def _to_json(table: _Table) -> dict[str, dict[str, float]]:
 
 def _from_json(data: object, path: str) -> dict[Label, LabelStatistic]:
     table: dict[Label, LabelStatistic] = {}
-    for name, counts in _object(data, path).items():
+    for name, counts in json_object(data, path).items():
         here = f"{path}.{name}"
         if name not in Label.__members__.values():
             known = ", ".join(label.value for label in Label)
             raise ValueError(f"{here}: unknown label; known labels: {known}")
-        values = _fields(counts, _COUNTS, here)
+        values = json_fields(counts, _COUNTS, here)
         numbers = [_number(values[field], f"{here}.{field}") for field in _COUNTS]
         try:
             table[Label(name)] = LabelStatistic(*numbers)
@@ -375,19 +375,3 @@ def _position(key: str, path: str) -> int:
     if not (key.isascii() and key.isdigit() and len(key) < 10 and key == str(int(key))):
         raise ValueError(f"{path}: expected turn indices such as '0' or '12', got {key!r:.60}")
     return int(key)
-
-
-def _object(data: object, path: str) -> Mapping[str, Any]:
-    if not isinstance(data, Mapping):
-        raise ValueError(f"{path}: expected an object, got {type(data).__name__}")
-    return data
-
-
-def _fields(data: object, expected: tuple[str, ...], path: str) -> Mapping[str, Any]:
-    """The object's fields, which must be exactly the expected ones."""
-    values = _object(data, path)
-    missing = [name for name in expected if name not in values]
-    unknown = [name for name in values if name not in expected]
-    if missing or unknown:
-        raise ValueError(f"{path}: missing fields {missing}, unknown fields {unknown}")
-    return values

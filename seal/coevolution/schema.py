@@ -1,13 +1,13 @@
 """Arguments of a call against the schema in its tool's doc.
 
-In: arguments as the policy gave them, `parameters` of the tool doc (BFCL's type names or JSON
-schema's). Out: one phrase for each violated rule, with the field, the rule, the expected and the
-given type class, and no value. Used by the diagnosis and, through it, by the interface's feedback.
+In: arguments as the policy gave them, and `parameters` of the tool doc (with BFCL's type names or
+those of JSON schema). Out: one phrase for each violated rule. It names the field, the rule, the
+expected and the given type, but no value.
 
-The checking is the jsonschema library's, draft 2020-12. Ours are the translation of BFCL's words
-into JSON schema's, and the phrases: the library's messages quote values. Three rules are stricter
-than the draft, since the tools are Python functions: an argument that the doc does not declare is a
-violation, a boolean is never a number, and 1.0 is no integer.
+The jsonschema library checks, by draft 2020-12. This module translates BFCL's words into those of
+JSON schema and writes the phrases, because the library's messages quote values. Three rules are
+stricter than the draft, because the tools are Python functions: an argument that the doc does not
+declare is a violation, a boolean is never a number, and 1.0 is no integer.
 """
 
 import functools
@@ -23,10 +23,12 @@ from jsonschema import (  # type: ignore[import-untyped]
     validators,
 )
 
+from seal.formats.message import type_class
+
 _LONGEST_NAME = 60
-"""Names are the policy's own text; longer ones are cut."""
+"""Names are text of the policy; longer ones are cut."""
 _MOST_ERRORS = 100
-"""Errors of one call that are looked at; a list of a thousand wrong items has a thousand."""
+"""Errors of one call that are read; a list of a thousand wrong items has a thousand errors."""
 
 _JSON_TYPES: Mapping[str, str] = {
     "string": "string",
@@ -40,7 +42,7 @@ _JSON_TYPES: Mapping[str, str] = {
     "object": "object",
     "null": "null",
 }
-"""Declared type -> JSON schema's; other words ("any") allow every value."""
+"""Declared type -> type of JSON schema; other words ("any") allow every value."""
 
 _WORDS: Mapping[str, str] = {
     "boolean": "a boolean",
@@ -51,7 +53,7 @@ _WORDS: Mapping[str, str] = {
     "object": "an object",
     "null": "null",
 }
-"""JSON schema's type -> its class in words. An integer is a number, too, hence the order."""
+"""Type of JSON schema -> in words, as `type_class` says it."""
 
 
 def schema_violations(
@@ -74,9 +76,10 @@ def schema_violations(
     ("missing required argument 'to'", "unknown argument 'note'",
      "argument 'amount' must be a number, got a string")
     """
-    # The doc's text is the key: a doc's identity says nothing once it has been let go.
+    # The key is the text of the doc: after a doc is deleted, another one may get its identity.
     errors = _validator(json.dumps(parameters)).iter_errors(dict(arguments))
-    found: dict[str, None] = {}  # an ordered set: an error a missing name, each naming them all
+    # An ordered set: the library gives one error for each missing name, and each names all of them.
+    found: dict[str, None] = {}
     decided: dict[tuple[str | int, ...], Any] = {}
     for error in itertools.islice(errors, _MOST_ERRORS):
         if _says_more(error, decided):
@@ -85,7 +88,7 @@ def schema_violations(
 
 
 def type_in_words(declared: str) -> str | None:
-    """What a declared type asks for, e.g. "a number"; None where anything goes.
+    """A declared type in words, e.g. "a number"; None if it allows every value.
 
     >>> type_in_words("float"), type_in_words("any")
     ('a number', None)
@@ -99,14 +102,14 @@ def _validator(parameters: str) -> Any:
 
 
 def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A doc's schema as JSON schema; its order is the order of the violations."""
+    """The schema of a doc as JSON schema; its order is the order of the violations."""
     translated: dict[str, Any] = {}
     declared = schema.get("type")
     if isinstance(declared, str) and declared in _JSON_TYPES:
         translated["type"] = _JSON_TYPES[declared]
     if "required" in schema:
         translated["required"] = schema["required"]
-    if "properties" in schema:  # an object without declared properties takes any
+    if "properties" in schema:  # an object without declared properties allows any
         translated["additionalProperties"] = schema.get("additionalProperties", False)
         translated["properties"] = {
             name: _translated(field) for name, field in schema["properties"].items()
@@ -118,7 +121,7 @@ def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _type(validator: Any, declared: str, value: object, schema: object) -> Iterator[Any]:
-    """The library's rule without its message: that quotes a value nested deeper than repr takes."""
+    """The library's rule without its message, which fails on a value that is too deep for repr."""
     if not validator.is_type(value, declared):
         yield ValidationError(declared)
 
@@ -136,7 +139,7 @@ _Validator = validators.extend(
 
 
 def _says_more(error: Any, decided: dict[tuple[str | int, ...], Any]) -> bool:
-    """Whether an error adds to those before: one wrong item tells as much as all of them.
+    """Whether an error is new; of a list only the first wrong item counts.
 
     `decided` keeps the first wrong index of each list, and None for each value of a wrong type.
     """
@@ -163,18 +166,12 @@ def _phrases(error: Any) -> Iterator[str]:
                 if name not in error.schema["properties"]:
                     yield f"unknown argument {_inner(path, name)!r}"
         case "type":
-            wanted, given = _WORDS[error.validator_value], _class_of(error.instance)
+            wanted, given = _WORDS[error.validator_value], type_class(error.instance)
             yield f"argument {path!r} must be {wanted}, got {given}"
         case "enum":
             yield f"argument {path!r} is not one of the values that the tool allows"
         case rule:
             yield f"argument {path!r} breaks the rule {rule!r} of its schema"
-
-
-def _class_of(value: object) -> str:
-    checker = _Validator.TYPE_CHECKER
-    belongs = (words for name, words in _WORDS.items() if checker.is_type(value, name))
-    return next(belongs, f"a {type(value).__name__}")
 
 
 def _joined(path: Iterator[str | int]) -> str:

@@ -1,35 +1,36 @@
 """Official reward to training reward: credit for turns that passed, off by default.
 
-The paper trains on the verifier's binary reward r alone (section 3.5). The published configuration
-knows two ways to give a trajectory that did not pass in full credit for its turns, by
+The paper trains only on the verifier's binary reward r (section 3.5). The published configuration
+has two modes that give a trajectory without a full pass credit for its turns, by
 
     share = (passed scorable + w * passed abstention) / (scorable + w * abstention)
 
-over all turns of the task, also those never begun, where the reference calls tools in a scorable
-turn and none in an abstention turn, and w = 0.5 is the abstention weight:
+over all turns of the task, also those that were not begun. In a scorable turn the reference calls
+tools, in an abstention turn it calls none; w = 0.5 is the abstention weight. The modes:
 
 * binary: r. The default.
 * capped: 1 on a full pass, else min(cap, share). The published file sets cap = 0, which is binary.
 * t3rl: 1 on a full pass, else min(share, 0.99).
 
-Called by the trainer on rollouts it trains on. Validation always uses the official reward.
+Only rollouts that are trained on get it. Validation always uses the official reward.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
+from seal.coevolution.checks import check_choice, check_share
 from seal.wire import TurnProgress
 
 ShapingMode: TypeAlias = Literal["binary", "capped", "t3rl"]
 
 BELOW_FULL_PASS = 0.99
-"""Most that a trajectory earns without a full pass. The verdict on a task can be worse than those
-on its turns, and then the share is 1. A constant that stays below 1 in every float type."""
+"""Highest reward without a full pass. A task can fail although all of its turns pass; then the
+share is 1. The constant is below 1 in every float type."""
 
 
 @dataclass(frozen=True)
 class RewardShaping:
-    """How the training reward is made.
+    """How the training reward is computed.
 
     Raises:
         ValueError: A setting is out of its range; the message says which.
@@ -38,19 +39,16 @@ class RewardShaping:
     mode: ShapingMode = "binary"
     """Which of the three rewards."""
     cap: float = 0.0
-    """Most that mode "capped" gives without a full pass, in [0, 1) (published: 0)."""
+    """Highest reward of mode "capped" without a full pass, in [0, 1) (published: 0)."""
     abstention_weight: float = 0.5
-    """Weight w of a turn without calls beside one with calls, in [0, 1] (published)."""
+    """Weight w of a turn without calls, relative to one with calls, in [0, 1] (published)."""
 
     def __post_init__(self) -> None:
         """Check what was configured."""
-        if self.mode not in get_args(ShapingMode):
-            known = ", ".join(get_args(ShapingMode))
-            raise ValueError(f"mode must be one of {known}, got {self.mode!r}")
+        check_choice("mode", self.mode, ShapingMode)
         if not 0 <= self.cap < 1:
             raise ValueError(f"cap must be in [0, 1), got {self.cap}")
-        if not 0 <= self.abstention_weight <= 1:
-            raise ValueError(f"abstention_weight must be in [0, 1], got {self.abstention_weight}")
+        check_share("abstention_weight", self.abstention_weight)
 
 
 def shaped_reward(reward: float, progress: TurnProgress, shaping: RewardShaping) -> float:
@@ -61,7 +59,7 @@ def shaped_reward(reward: float, progress: TurnProgress, shaping: RewardShaping)
     Args:
         reward: Terminal reward of the verifier; 1.0 is a full pass.
         progress: How many turns of the task passed.
-        shaping: How the reward is made.
+        shaping: How the reward is computed.
 
     Raises:
         ValueError: More turns passed than there are.
@@ -87,7 +85,7 @@ def shaped_reward(reward: float, progress: TurnProgress, shaping: RewardShaping)
 
 
 def _share(progress: TurnProgress, abstention_weight: float) -> float | None:
-    """Share of the turns that passed, None if there is nothing to pass."""
+    """Share of the turns that passed; None if no turn counts."""
     for name, passed, turns in (
         ("scorable", progress.scorable_passed, progress.scorable),
         ("abstention", progress.abstention_passed, progress.abstention),

@@ -1,7 +1,7 @@
 """Every sentence that the learning interface can show a policy (paper section 3.3, appendix D).
 
-Read by `interface` alone, which decides when each is shown. The texts speak of classes of errors
-and of habits; none holds a tool, a value or a task. Changing one changes the interface's hash.
+`interface` decides when each is shown. The texts describe classes of errors and habits; none names
+a tool, a value or a task. If a text changes, the hash of the interface changes.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ SCHEMA_NOTE = (
     "In the tool descriptions, every argument is marked (required) or (optional), followed by the "
     "type its value must have and, where only some values are allowed, these values."
 )
-"""Says what the marks mean (phi_schema)."""
+"""Explains the marks (phi_schema)."""
 
 REQUIRED_MARK = "(required)"
 OPTIONAL_MARK = "(optional)"
@@ -71,6 +71,6 @@ EXECUTION_HINT = (
 )
 
 SCHEMA_TEXTS = (SCHEMA_NOTE, REQUIRED_MARK, OPTIONAL_MARK, TYPE_MARK, ENUM_MARK)
-"""All of the schema cues."""
+"""All texts of the schema cues."""
 RECOVERY_TEXTS = (PARSE_HINT, UNKNOWN_TOOL_HINT, ARGUMENT_HINT, EXECUTION_HINT)
-"""All of the recovery feedback (phi_err)."""
+"""All texts of the recovery feedback (phi_err)."""

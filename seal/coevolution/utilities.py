@@ -1,23 +1,23 @@
 """Failure profile to the diagnostic utilities of the next round (published configuration).
 
-The paper weighs labels with constant utilities rho (section 3.4). The published configuration moves
-them with what the policy still gets wrong, as an exponential average:
+The paper gives labels constant utilities rho (section 3.4). In the published configuration the
+utilities follow the failures of the policy, as an exponential moving average:
 
     w(z) <- (1 - beta) * w(z) + beta * clip(rho(z) * (1 + alpha * u(z)), w_min, w_max)
     u(z) = prevalence(z) * (1 - mean_reward(z)) * min(1, n(z) / n_conf)
 
-prevalence is the label's share among failed turns, mean_reward that of the trajectories that carry
-it, n its number of turns. So a frequent, unsolved failure that was seen often enough weighs up to
-1 + alpha times as much, and returns to its base utility when it is mastered. A label that was not
-seen, or is no failure, has prevalence 0 and moves towards clip(rho). `pass` stays at rho.
-
-Called by the trainer once a round; the result weighs the next one (`weights.batch_weights`).
+prevalence is the share of the label among failed turns, mean_reward that of the trajectories that
+carry it, n the number of its turns. So the utility of a frequent, unsolved failure with enough
+observations grows by a factor of up to 1 + alpha, and returns to its base when it is mastered. A
+label that was not seen or is no failure has prevalence 0 and moves towards clip(rho). `pass` stays
+at rho.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from seal.coevolution.checks import check_share
 from seal.coevolution.labels import Label
 from seal.coevolution.profile import FailureProfile
 
@@ -31,18 +31,17 @@ class UtilityConfig:
     """
 
     dynamic: bool = False
-    """Utilities move; off, they are the paper's constants. The published file has it on."""
+    """Whether utilities move. If not, they are the paper's constants. The published file: true."""
     beta: float = 0.25
     """Share of the new value in the average, in [0, 1] (published)."""
     alpha: float = 1.0
-    """How far a failure may raise its utility, at least 0 (published)."""
+    """A failure multiplies its utility by up to 1 + alpha; at least 0 (published)."""
     n_conf: int = 32
-    """Turns with a label from which on its statistic is fully trusted, at least 1 (published)."""
+    """With this many turns the statistic of a label counts fully; at least 1 (published)."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if not 0 <= self.beta <= 1:
-            raise ValueError(f"beta must be in [0, 1], got {self.beta}")
+        check_share("beta", self.beta)
         if not 0 <= self.alpha < math.inf:
             raise ValueError(f"alpha must be at least 0 and finite, got {self.alpha}")
         if self.n_conf < 1:
@@ -60,20 +59,20 @@ def next_utilities(
     """The utilities w(z) after a round; rho itself if they are not dynamic.
 
     Args:
-        current: Utilities of the round, for every label of rho; rho before the first.
+        current: Utilities of the round, for every label of rho; before the first round, rho.
         rho: Base utilities.
         profile: C_t.
         config: Whether and how fast they move.
-        w_min: Lower bound of what they move towards.
-        w_max: Upper bound of what they move towards.
+        w_min: Lower bound of their targets.
+        w_max: Upper bound of their targets.
 
     Raises:
         ValueError: A label of rho has no current utility.
 
-    Half of 32 failed turns are state mismatches, a quarter of whose trajectories pass. They move
-    rho = 1.0 towards 1 + 16/32 * (1 - 0.25) * min(1, 16/32) = 1.1875, a quarter of the way. The
-    other half skipped a tool and never pass: 1.5 * (1 + 0.5 * 1 * 0.5) = 1.875, and so
-    0.75 * 1.5 + 0.25 * 1.875 = 1.59375. pass stays.
+    Of 32 failed turns half are state mismatches; a quarter of their trajectories pass. The target
+    of rho = 1.0 is 1 + 16/32 * (1 - 0.25) * min(1, 16/32) = 1.1875, and w goes a quarter of the
+    way. The other half skipped a tool, and their trajectories never pass. Their target is
+    1.5 * (1 + 0.5 * 1 * 0.5) = 1.875, so w is 0.75 * 1.5 + 0.25 * 1.875 = 1.59375. pass stays.
 
     >>> from seal.coevolution.profile import LabelStatistic
     >>> seen = {
@@ -118,6 +117,6 @@ def _target(
 
 
 def _moved(value: float, target: float, config: UtilityConfig) -> float:
-    """(1 - beta) * value + beta * target, never outside the two by rounding."""
+    """(1 - beta) * value + beta * target; rounding never carries it outside of the two."""
     moved = value + config.beta * (target - value)
     return min(max(moved, min(value, target)), max(value, target))

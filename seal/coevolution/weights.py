@@ -4,15 +4,16 @@ With p_j the empirical label distribution of trajectory j and rho the diagnostic
 
     w_j = clip(sum_z p_j(z) * rho(z), w_min, w_max),    A~_j = w_j * A_j
 
-The trainer multiplies the GRPO advantage A_j by w_j (`seal.train.trainer`). Since w_j > 0, no
-advantage changes its sign: labels say which trajectories teach most, never which are good.
+`seal.train.trainer` multiplies the GRPO advantage A_j by w_j. Because w_j > 0, no advantage changes
+its sign: labels decide how much a trajectory counts, not whether it is good.
 
-That is the paper's weight and the default. `WeightConfig` holds the variants: a weight for each
-turn's tokens instead of one a trajectory, weights for one sign of the advantage only, weights whose
-mean over a GRPO group or a batch is 1, and turns that only follow from an earlier failure counting
-less. Two assignments are controls: "shuffled" gives each trajectory the weight of another one of
-the batch, so the weights are the same and say nothing; "mean" gives all of them the batch's mean
-weight. The utilities rho are an argument, since `utilities` may change them from round to round.
+This is the paper's weight and the default. `WeightConfig` holds variants: one weight for the tokens
+of each turn instead of one for the trajectory, weights only for one sign of the advantage, weights
+whose mean over a GRPO group or a batch is 1, and a lower mass of turns that only follow from an
+earlier failure. Two assignments are controls. "shuffled" gives each trajectory the weight of
+another one of the batch, so the weights are the same but carry no information. "mean" gives all
+trajectories the mean weight of the batch. The utilities rho are an argument, because `utilities`
+may change them from round to round.
 """
 
 import math
@@ -20,8 +21,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
+from seal.coevolution.checks import check_choice, check_share
 from seal.coevolution.labels import EXCLUDED, Label
 from seal.coevolution.profile import LabeledTurn
 
@@ -50,11 +52,11 @@ UTILITIES: Mapping[Label, float] = {
 
 @dataclass(frozen=True)
 class WeightConfig:
-    """The base utilities, the bounds of a weight, and what it weighs.
+    """The base utilities, the bounds of a weight, and which advantages it multiplies.
 
     Raises:
-        ValueError: A utility is missing, of an excluded label or not positive, the bounds are not
-            0 < w_min <= w_max, or a setting is none of its values; the message says which.
+        ValueError: A utility is missing, not positive or of an excluded label, the bounds are not
+            0 < w_min <= w_max, or a setting has an unknown value; the message says which.
     """
 
     utilities: Mapping[Label, float] = field(default_factory=lambda: dict(UTILITIES))
@@ -64,15 +66,15 @@ class WeightConfig:
     w_max: float = 2.0
     """Upper bound (published)."""
     scope: Scope = "trajectory"
-    """What carries a weight: the whole trajectory (paper), or each turn's tokens their own."""
+    """What has a weight: the whole trajectory (paper), or the tokens of each turn."""
     applies_to: AppliesTo = "all"
-    """Sign of the advantages that are weighted; the paper's are "all"."""
+    """Sign of the advantages that are weighted (paper: all)."""
     normalize: Normalize = "none"
-    """Over what the mean weight is made 1: nothing (paper), each GRPO group, or the batch."""
+    """Where the mean weight is made 1: nowhere (paper), in each GRPO group, or in the batch."""
     cascade_share: float = 1.0
-    """How much a turn counts that failed only after an earlier one, in [0, 1] (paper: 1)."""
+    """Mass of a turn that failed only because an earlier one had, in [0, 1] (paper: 1)."""
     assignment: Assignment = "own"
-    """Whose weight a trajectory gets: its own (paper), another's, or the batch's mean."""
+    """The weight of a trajectory: its own (paper), that of another one, or the batch's mean."""
 
     def __post_init__(self) -> None:
         """Check what was configured."""
@@ -80,17 +82,11 @@ class WeightConfig:
             raise ValueError(
                 f"expected 0 < w_min <= w_max < inf, got w_min={self.w_min}, w_max={self.w_max}"
             )
-        if not 0 <= self.cascade_share <= 1:
-            raise ValueError(f"cascade_share must be in [0, 1], got {self.cascade_share}")
-        for name, value, kind in (
-            ("scope", self.scope, Scope),
-            ("applies_to", self.applies_to, AppliesTo),
-            ("normalize", self.normalize, Normalize),
-            ("assignment", self.assignment, Assignment),
-        ):
-            if value not in get_args(kind):
-                known = ", ".join(get_args(kind))
-                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        check_share("cascade_share", self.cascade_share)
+        check_choice("scope", self.scope, Scope)
+        check_choice("applies_to", self.applies_to, AppliesTo)
+        check_choice("normalize", self.normalize, Normalize)
+        check_choice("assignment", self.assignment, Assignment)
         if self.assignment != "own" and self.scope == "turn":
             raise ValueError(
                 f"assignment {self.assignment} is for whole trajectories: set scope to trajectory"
@@ -98,7 +94,7 @@ class WeightConfig:
         for label in Label:
             if label in EXCLUDED:
                 if label in self.utilities:
-                    raise ValueError(f"{label.value} carries no weight: take its utility out")
+                    raise ValueError(f"{label.value} has no weight: remove its utility")
             elif label not in self.utilities:
                 raise ValueError(f"no utility for {label.value}: every label that counts needs one")
             elif not (self.utilities[label] > 0 and math.isfinite(self.utilities[label])):
@@ -113,9 +109,9 @@ def mean_utility(
 ) -> float:
     """The weight before it is clipped: sum_z p(z) * rho(z); 1.0 without a turn that counts.
 
-    p(z) is the share of label z in the turns' mass (`LabeledTurn.mass`). An invalid call
-    (rho = 2.0), then a state that was wrong only because of it (1.0) and counts half:
-    (1 * 2.0 + 0.5 * 1.0) / 1.5.
+    p(z) is the share of label z in the mass of the turns (`LabeledTurn.mass`). In the example an
+    invalid call (rho = 2.0) is followed by a state that is wrong only because of it (rho = 1.0) and
+    counts half: (1 * 2.0 + 0.5 * 1.0) / 1.5.
 
     >>> turns = [
     ...     LabeledTurn(Label.INVALID_TOOL_CALL),
@@ -128,7 +124,7 @@ def mean_utility(
     total = math.fsum(mass for _, mass in counted)
     if total == 0:
         return 1.0
-    # Summing over turns, each mass / total, is summing over labels, each p(z).
+    # The sum over turns with mass / total equals the sum over labels with p(z).
     return math.fsum(mass * utilities[label] for label, mass in counted if mass > 0) / total
 
 
@@ -137,8 +133,8 @@ def trajectory_weight(
 ) -> float:
     """The weight w_j of a trajectory; exactly 1.0 if it has no turn that counts.
 
-    Two of three turns pass (rho = 1.0), one skipped its tool (rho = 1.5); the fourth turn's
-    verifier failed and is left out: w = 2/3 * 1.0 + 1/3 * 1.5.
+    Of three turns two pass (rho = 1.0) and one skipped its tool (rho = 1.5). In the fourth turn the
+    verifier failed, so it does not count: w = 2/3 * 1.0 + 1/3 * 1.5.
 
     >>> labels = [Label.PASS, Label.PASS, Label.MISSING_TOOL_CALL, Label.CHECKER_ERROR]
     >>> turns = [LabeledTurn(label) for label in labels]
@@ -155,8 +151,8 @@ def turn_weights(
 ) -> tuple[float, ...]:
     """The weight of each turn's tokens, clip(s * rho(z) + (1 - s) * 1, w_min, w_max).
 
-    s is 1, or cascade_share for a turn that failed only after an earlier one: with s = 0 such a
-    turn is as heavy as one without diagnosis. A turn with an excluded label weighs 1.0.
+    s is 1, or cascade_share for a turn that failed only because an earlier one had. With s = 0 such
+    a turn has the weight 1.0, as without diagnosis. So has a turn with an excluded label.
 
     >>> turns = [
     ...     LabeledTurn(Label.PASS),
@@ -184,25 +180,24 @@ def batch_weights(
     config: WeightConfig,
     seed: str = "",
 ) -> list[tuple[float, ...]]:
-    """One weight a turn for each trajectory of a batch, in order.
+    """For each trajectory of a batch, in order, one weight for each of its turns.
 
-    In scope "trajectory" its weight is repeated for every turn. A trajectory without turns has the
-    one weight 1.0, so that tokens outside every turn have one, too. With `normalize`, weights are
-    divided by the mean, over the trajectories of the GRPO group or of the batch, of a trajectory's
-    mean weight; they are not clipped again. That mean takes in every trajectory, whatever the sign
-    of its advantage.
+    In scope "trajectory" the weight is repeated for every turn. A trajectory without turns has the
+    single weight 1.0. With `normalize`, weights are divided by the mean of the trajectories' mean
+    weights in the GRPO group or in the batch; they are not clipped again. Trajectories with
+    advantages of both signs count for this mean.
 
     Args:
         trajectories: The turns of each trajectory.
-        groups: The GRPO group of each, e.g. the id of its prompt.
-        utilities: rho(z) > 0, now.
+        groups: The GRPO group of each trajectory, e.g. the id of its prompt.
+        utilities: rho(z) > 0 of this round.
         config: Bounds and variants.
-        seed: Of assignment "shuffled", another one for each batch.
+        seed: For assignment "shuffled"; another one for each batch.
 
     Raises:
-        ValueError: There is not one group for each trajectory.
+        ValueError: The number of groups is not that of the trajectories.
 
-    Weights 1.0 and 1.5 have the mean 1.25:
+    The weights 1.0 and 1.5 have the mean 1.25:
 
     >>> batch = [[LabeledTurn(Label.PASS)] * 2, [LabeledTurn(Label.MISSING_TOOL_CALL)]]
     >>> batch_weights(batch, ["task_7", "task_7"], UTILITIES, WeightConfig())
@@ -240,7 +235,7 @@ def batch_weights(
 
 
 def applies(advantage: float, config: WeightConfig) -> bool:
-    """Whether an advantage is weighted: all are, or those of one sign.
+    """Whether an advantage is weighted: all of them, or those of one sign.
 
     >>> applies(-0.5, WeightConfig()), applies(-0.5, WeightConfig(applies_to="positive"))
     (True, False)

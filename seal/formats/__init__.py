@@ -1,15 +1,14 @@
 r"""Model text to tool calls and back, in the formats that the backbones were trained on.
 
-In: one assistant message, as raw text or with OpenAI `tool_calls`. Out: its calls, and what was
-meant as a call but cannot be read. Whether one bad call spoils its siblings is the format's rule.
-Called by the environment service for every step and by whoever shows a format to a policy. Whether
-a tool exists and takes these arguments is the diagnosis's question, not asked here.
+In: one assistant message, as raw text or with OpenAI `tool_calls`. Out: its calls, and the attempts
+that cannot be read. Whether one bad call spoils the others is a rule of the format. Whether a tool
+exists and takes these arguments is not checked here, but by the diagnosis.
 
 Parsing never raises on text, takes time linear in its length and executes nothing. Calls inside a
-thinking block (`<think>...</think>`, also one that was opened by the prompt) are ignored.
+thinking block (`<think>...</think>`, also if the prompt opened it) are ignored.
 
-Each format is read as bfcl-eval's handler of the family reads it, so that a policy is scored by the
-benchmark's own reading, in both modes. The differences that stay are a table in docs/backbones.md.
+Each format is read as bfcl-eval's handler of the model family reads it, in both modes, so a policy
+is scored by the benchmark's own reading. docs/backbones.md has a table of the differences.
 
 | format | a call | written by |
 |---|---|---|
@@ -23,7 +22,7 @@ benchmark's own reading, in both modes. The differences that stay are a table in
 ('On it.', (ToolCall(name='ls', arguments={}),), ())
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from seal.formats import hermes, llama3_json, pythonic, qwen3_coder
@@ -47,7 +46,19 @@ __all__ = [
     "render_calls",
 ]
 
-FORMATS: tuple[str, ...] = ("hermes", "qwen3_coder", "llama3_json", "pythonic")
+_READ: Mapping[str, Callable[[str, Mapping[str, ToolDoc] | None], ParsedMessage]] = {
+    "hermes": lambda text, _: hermes.read(text),
+    "qwen3_coder": qwen3_coder.read,
+    "llama3_json": lambda text, _: llama3_json.read(text),
+    "pythonic": lambda text, _: pythonic.read(text),
+}
+_RENDER: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
+    "hermes": hermes.render,
+    "qwen3_coder": qwen3_coder.render,
+    "llama3_json": llama3_json.render,
+    "pythonic": pythonic.render,
+}
+FORMATS: tuple[str, ...] = tuple(_READ)
 """Names of the formats."""
 
 
@@ -57,9 +68,9 @@ def parse(text: str, tool_format: str, docs: Mapping[str, ToolDoc] | None = None
     Args:
         text: The message as the policy wrote it.
         tool_format: One of FORMATS.
-        docs: Tool docs by name. Only qwen3_coder looks at them: it writes strings bare, so that
-            nothing but the doc tells the string 94016 from the number. What the docs do not
-            declare is then a string; without any docs JSON is read as JSON.
+        docs: Tool docs by name. Only qwen3_coder uses them: it writes strings without quotes, so
+            only the doc tells the string 94016 from the number. With docs, a value that they do
+            not declare is a string; without docs, JSON is read as JSON.
 
     Raises:
         ValueError: There is no such format.
@@ -67,20 +78,12 @@ def parse(text: str, tool_format: str, docs: Mapping[str, ToolDoc] | None = None
     >>> parse('[ls(), cat(file=open("x").name)]', "pythonic").faults[0].reason
     "argument 'file' of 'cat' is not a literal"
     """
-    match tool_format:
-        case "hermes":
-            return hermes.read(text)
-        case "qwen3_coder":
-            return qwen3_coder.read(text, docs)
-        case "llama3_json":
-            return llama3_json.read(text)
-        case "pythonic":
-            return pythonic.read(text)
-    raise _unknown(tool_format)
+    _check_known(tool_format)
+    return _READ[tool_format](text, docs)
 
 
 def render_calls(calls: Sequence[ToolCall], tool_format: str) -> str:
-    """Write calls so that `parse` reads the same calls; no call gives an empty text.
+    """Write calls so that `parse` reads the same calls; without calls the text is empty.
 
     Raises:
         ValueError: There is no such format, or a name or a string cannot be written in it.
@@ -88,25 +91,14 @@ def render_calls(calls: Sequence[ToolCall], tool_format: str) -> str:
     >>> render_calls([ToolCall("mv", {"source": "a", "n": 1})], "pythonic")
     "[mv(source='a', n=1)]"
     """
-    if tool_format not in FORMATS:
-        raise _unknown(tool_format)
-    if not calls:
-        return ""
-    match tool_format:
-        case "hermes":
-            return hermes.render(calls)
-        case "qwen3_coder":
-            return qwen3_coder.render(calls)
-        case "llama3_json":
-            return llama3_json.render(calls)
-        case _:
-            return pythonic.render(calls)
+    _check_known(tool_format)
+    return _RENDER[tool_format](calls) if calls else ""
 
 
 def parse_structured(message: Message) -> ParsedMessage:
     """Read an OpenAI assistant message; arguments may be JSON text or an object.
 
-    A fault's position is the index of the entry in `tool_calls`. The content is kept as it is.
+    The position of a fault is the index of the entry in `tool_calls`. The content is not changed.
 
     >>> entry = {"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
     >>> parse_structured({"role": "assistant", "content": None, "tool_calls": [entry]}).calls
@@ -149,5 +141,7 @@ def _function(entry: object) -> dict[str, Any] | None:
     return function if isinstance(function, dict) else None
 
 
-def _unknown(tool_format: str) -> ValueError:
-    return ValueError(f"unknown tool format {tool_format!r}; known formats: {', '.join(FORMATS)}")
+def _check_known(tool_format: str) -> None:
+    if tool_format not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise ValueError(f"unknown tool format {tool_format!r}; known formats: {known}")

@@ -4,89 +4,62 @@
     {"name": "cd", "arguments": {"folder": "documents"}}
     </tool_call>
 
-Read as bfcl-eval's QwenFCHandler reads it: what stands between the tags' lines must be one JSON
-value. One that is no JSON is left out and its siblings count; one that is JSON but no call refuses
-the whole message. The arguments may be JSON text. All text before `</think>` is thinking.
+A message is read as bfcl-eval's QwenFCHandler reads it. The text between the lines of the tags must
+be one JSON value. If it is no JSON, this call is left out and the others count. If it is JSON but
+no call, the whole message is refused. The arguments may be JSON text.
 """
 
-import json
 import re
 from collections.abc import Sequence
 
 from seal.formats.message import (
-    MAX_FAULTS,
     THINK_CLOSE,
-    THINK_OPEN,
-    TOO_MANY,
     ParsedMessage,
     ParseFault,
     Refused,
     ToolCall,
     Unreadable,
+    json_text,
     json_value,
     named_call,
     named_tool,
 )
+from seal.formats.tags import CLOSE, OPEN, TagWalk
 
-OPEN = "<tool_call>"
-CLOSE = "</tool_call>"
-
-_MARK = re.compile("</?tool_call>|</?think>")
+_TAG = re.compile("</?tool_call>|</?think>")
+_END = f"\n{CLOSE}"
 
 
 def read(text: str) -> ParsedMessage:
     """Read a message; without any tag it is a plain answer."""
-    content: list[str] = []
-    calls: list[ToolCall] = []
-    faults: list[ParseFault] = []
-    refused = False
-    position = 0
-    while (mark := _MARK.search(text, position)) is not None:
-        content.append(text[position : mark.start()])
-        position = mark.end()
-        if mark[0] == THINK_OPEN:
-            close = text.find(THINK_CLOSE, position)
-            position = len(text) if close == -1 else close
-        elif mark[0] == THINK_CLOSE:  # all so far was thinking, whoever opened the block
-            content.clear()
-            calls.clear()
-            faults.clear()
-            refused = False
-        elif mark[0] == CLOSE:
-            if not calls and not faults:  # beside a call it is mere clumsiness
-                tool = named_tool(content[-1])
-                faults.append(ParseFault(mark.start(), f"{CLOSE} without {OPEN}", tool))
-        elif len(faults) > MAX_FAULTS:
-            continue  # only the end of a thinking block can still change anything
-        elif len(faults) == MAX_FAULTS:
-            faults.append(ParseFault(mark.start(), TOO_MANY))
-        else:
-            end = text.find(f"\n{CLOSE}", position + 1)
+    walk = TagWalk(text)
+    for tag in walk.tags(_TAG):
+        start = tag.end()
+        if tag[0] == CLOSE:
+            if not walk.calls and not walk.faults:  # beside a call a stray tag does no harm
+                tool = named_tool(walk.content[-1])
+                walk.faults.append(ParseFault(tag.start(), f"{CLOSE} without {OPEN}", tool))
+        elif tag[0] == OPEN and not walk.is_full(tag.start()):
+            end = text.find(_END, start + 1)
             try:
-                calls.append(_call(text, position, end))
-                position = end + len(f"\n{CLOSE}")
+                walk.calls.append(_call(text, start, end))
+                walk.position = end + len(_END)
             except Unreadable as fault:
-                refused = refused or isinstance(fault, Refused)
-                behind = _behind_broken_call(text, position, end)
-                tool = named_tool(_stretch(text, position, behind))
-                faults.append(ParseFault(fault.position, fault.reason, tool))
-                position = behind
-    content.append(text[position:])
-    return ParsedMessage("".join(content).strip(), () if refused else tuple(calls), tuple(faults))
+                walk.refused = walk.refused or isinstance(fault, Refused)
+                walk.position = _behind_broken_call(text, start, end)
+                tool = named_tool(_broken_text(text, start, walk.position))
+                walk.faults.append(ParseFault(fault.position, fault.reason, tool))
+    return walk.message()
 
 
 def render(calls: Sequence[ToolCall]) -> str:
     """One tagged object a call, as the Qwen chat templates write it."""
-    return "\n".join(f"{OPEN}\n{_object(call)}\n{CLOSE}" for call in calls)
-
-
-def _object(call: ToolCall) -> str:
-    fields = {"name": call.name, "arguments": call.arguments}
-    return json.dumps(fields, ensure_ascii=False, allow_nan=False)
+    objects = ({"name": call.name, "arguments": call.arguments} for call in calls)
+    return "\n".join(f"{OPEN}\n{json_text(one)}{_END}" for one in objects)
 
 
 def _call(text: str, start: int, end: int) -> ToolCall:
-    """The call between `start`, behind the opening tag, and `end`, -1 if nothing closes it."""
+    """The call from `start`, behind the opening tag, to `end`; -1 if nothing closes it."""
     if not text.startswith("\n", start):
         raise Unreadable(start, f"{OPEN} must be followed by a line break")
     if end == -1:
@@ -104,19 +77,19 @@ def _call(text: str, start: int, end: int) -> ToolCall:
     return named_call(value, start + 1, "arguments")
 
 
-def _stretch(text: str, start: int, behind: int) -> str:
+def _broken_text(text: str, start: int, behind: int) -> str:
     """A broken call's own text: up to where reading goes on, or up to the next tag."""
     if behind > start:
         return text[start:behind]
-    following = _MARK.search(text, start)
+    following = _TAG.search(text, start)
     return text[start : len(text) if following is None else following.start()]
 
 
 def _behind_broken_call(text: str, start: int, end: int) -> int:
-    """Where to go on: a call that was opened and closed is left out with all that it holds.
+    """Where reading goes on: behind a call that was opened and closed, else at its start.
 
-    Only not if thinking ends in it: then it was a draft, and what follows counts.
+    If thinking ends inside it, it was a draft. Then the text inside is read, too.
     """
     if not text.startswith("\n", start) or end == -1 or text.find(THINK_CLOSE, start, end) != -1:
         return start
-    return end + len(f"\n{CLOSE}")
+    return end + len(_END)

@@ -1,38 +1,37 @@
 """Calls as bare JSON objects: `{"name": ..., "parameters": {...}}; {...}`.
 
-Read as bfcl-eval's LlamaHandler_3_1 reads it: the whole message is calls or none. Several stand
-next to each other with `;`, or in a list or with commas. `<|python_tag|>` is taken out. Without a
-`;` the official reading is Python's `eval`, so a Python literal is one, too; nothing is evaluated
-here. JSON's own true, false and null, which `eval` does not know, are read as well: the model's
-chat template writes them.
+A message is read as bfcl-eval's LlamaHandler_3_1 reads it: either all of it is calls, or none.
+Several calls are separated by `;` or by commas, or stand in a list. `<|python_tag|>` is removed.
+Without a `;` the official reading is Python's `eval`, so Python literals are accepted, too; nothing
+is evaluated here. JSON's true, false and null, which `eval` does not know, are accepted as well,
+because the model's chat template writes them.
 """
 
 import ast
-import json
 import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from seal.formats.message import (
-    MAX_FAULTS,
-    TOO_MANY,
     ParsedMessage,
     ParseFault,
     Refused,
     ToolCall,
     Unreadable,
     json_at,
+    json_text,
     mask_thinking,
     named_call,
-    only_named_tool,
+    read_each,
+    refused_message,
     skip_space,
 )
 
 PYTHON_TAG = "<|python_tag|>"
 
 _ATTEMPT = re.compile(r"""^[ \t]*(?:\[\s*)?\{\s*["']name["']""", re.MULTILINE)
-"""Begins what is meant as a call in a message that begins with something else."""
+"""The beginning of a call in a message that begins with something else."""
 _MAX_LITERAL = 50_000
 """Characters of a Python literal: Python's parser takes more than linear time on some texts."""
 
@@ -41,42 +40,28 @@ def read(text: str) -> ParsedMessage:
     """Read a message; prose without an object or the tag is a plain answer."""
     visible = mask_thinking(text)
     start = skip_space(visible, 0)
-    calls: list[ToolCall] = []
-    faults: list[ParseFault] = []
+
+    def call(value: Any) -> ToolCall:
+        return named_call(value, start, "parameters")
+
+    def fault(value: Any, reason: str) -> ParseFault:
+        # A value of another form refuses the message: this one is an object with a name.
+        return ParseFault(start, reason, value["name"] if isinstance(value["name"], str) else None)
+
     try:
-        for value in _values(visible.replace(PYTHON_TAG, "")):
-            if len(faults) == MAX_FAULTS:
-                faults.append(ParseFault(start, TOO_MANY))
-                break
-            try:
-                calls.append(named_call(value, start, "parameters"))
-            except Unreadable as fault:
-                if isinstance(fault, Refused):
-                    raise
-                # Of another form it would have been refused: it is an object with a name.
-                tool = value["name"] if isinstance(value["name"], str) else None
-                faults.append(ParseFault(start, fault.reason, tool))
-    except Unreadable as fault:
-        attempt = _attempt(visible, start)
-        if attempt is None:
-            return ParsedMessage(visible.strip(), (), ())
-        refused = ParseFault(attempt, fault.reason, only_named_tool(visible[attempt:]))
-        return ParsedMessage(visible.strip(), (), (refused,))
-    return ParsedMessage("" if calls or faults else visible.strip(), tuple(calls), tuple(faults))
+        calls, faults = read_each(_values(visible.replace(PYTHON_TAG, "")), call, fault)
+    except Unreadable as error:
+        return refused_message(visible, _attempt(visible, start), error.reason)
+    return ParsedMessage("" if calls or faults else visible.strip(), calls, faults)
 
 
 def render(calls: Sequence[ToolCall]) -> str:
     """Objects separated by `; `."""
-    return "; ".join(
-        json.dumps(
-            {"name": call.name, "parameters": call.arguments}, ensure_ascii=False, allow_nan=False
-        )
-        for call in calls
-    )
+    return "; ".join(json_text({"name": call.name, "parameters": call.arguments}) for call in calls)
 
 
 def _attempt(visible: str, start: int) -> int | None:
-    """Where something begins that is meant as a call, in a message that cannot be read as calls."""
+    """Where a call was attempted in a message that cannot be read; None if nowhere."""
     if visible.startswith(("{", PYTHON_TAG), start):
         return start
     found = _ATTEMPT.search(visible)
@@ -87,17 +72,17 @@ def _attempt(visible: str, start: int) -> int | None:
 
 
 def _values(source: str) -> Sequence[Any]:
-    """What stands for calls in a message."""
+    """The values of a message that should be calls."""
     value = None if ";" in source else _literal(source)
     if value is None:
         values = _json_values(source)
-        # A list is read as `eval` reads it, and so stands alone.
+        # A list is what `eval` gives, so nothing may stand beside it.
         return values[0] if len(values) == 1 and isinstance(values[0], list) else values
     return value if isinstance(value, list | tuple) else [value]
 
 
 def _json_values(source: str) -> list[Any]:
-    """JSON values with `;` between them."""
+    """JSON values that are separated by `;`."""
     values: list[Any] = []
     position = 0
     while True:
@@ -112,12 +97,11 @@ def _json_values(source: str) -> list[Any]:
 
 
 def _literal(source: str) -> Any:
-    """The Python literal that a text is, or None."""
+    """The value of a text that is one Python literal, else None."""
     if len(source) > _MAX_LITERAL:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a string is the model's business
+        with warnings.catch_warnings(action="ignore"):  # e.g. of "\d" in a string
             return ast.literal_eval(source)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None

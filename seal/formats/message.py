@@ -1,19 +1,22 @@
 """What every format reads a message into, and the checks that all of them share.
 
-Imported by the formats; everybody else imports these names from `seal.formats`.
+In: pieces of a message. Out: calls and faults. Other rooms import these names from `seal.formats`.
 """
 
 import json
 import math
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+Item = TypeVar("Item")
 
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
 
 MAX_FAULTS = 64
-"""Unreadable calls after which the rest of a message is not read: each costs a look back."""
+"""After this many unreadable calls the rest of a message is not read: each one costs time."""
 TOO_MANY = f"more than {MAX_FAULTS} unreadable calls: the rest of the message was not read"
 
 NO_NAME = "the call has no tool name: 'name' must be a non-empty string"
@@ -27,10 +30,15 @@ _NAMED = (
     re.compile(r"""<function=\s*([\w.-]{1,128})(?=[^\w.-])"""),  # <function=grep>
     re.compile(r"""(?<![\w.])([^\W\d][\w.]{0,127})\("""),  # grep(
 )
-"""How a call names its tool in any format, the surest first; a name ends before the text does."""
+"""How a call names its tool in any format, the surest way first. A name that ends with the text may
+be cut, so it does not count."""
+_TYPE_CLASSES: Mapping[type, str] = {
+    **{type(None): "null", bool: "a boolean", int: "an integer", float: "a number"},
+    **{str: "a string", list: "an array", tuple: "an array", dict: "an object"},
+}
 _THINK_LINE = re.compile(r"^[ \t]*<think>", re.MULTILINE)
 _SPACE = re.compile(r"[ \t\n\r]*")
-"""What JSON takes for space."""
+"""Spaces in JSON."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class ParsedMessage:
     """An assistant message, taken apart."""
 
     content: str
-    """The text beside thinking and calls, stripped."""
+    """The text that is neither thinking nor a call, stripped."""
     calls: tuple[ToolCall, ...]
     """Readable calls in order."""
     faults: tuple[ParseFault, ...]
@@ -71,23 +79,63 @@ class Unreadable(Exception):
     """A call cannot be read; raised and caught inside this package only."""
 
     def __init__(self, position: int, reason: str) -> None:
-        """Keep where and why."""
         super().__init__(reason)
         self.position = position
         self.reason = reason
 
 
 class Refused(Unreadable):
-    """A call cannot be read, and with it no call of the message counts.
+    """A call cannot be read, and therefore no call of the message counts.
 
-    bfcl-eval decodes a message as a whole: where its decoding raises an error, nothing runs.
+    bfcl-eval decodes a message as a whole: if its decoding raises an error, nothing runs.
     """
 
 
-def json_at(text: str, position: int) -> tuple[Any, int]:
-    """Decode the JSON value that starts at a position; returns it and where it ends.
+def read_each(
+    items: Iterable[Item],
+    read: Callable[[Item], ToolCall],
+    fault: Callable[[Item, str], ParseFault],
+) -> tuple[tuple[ToolCall, ...], tuple[ParseFault, ...]]:
+    """The calls of a message, and a fault for each item that `read` cannot read.
 
-    Stricter than `json`: no NaN, no Infinity, no number that overflows.
+    Raises:
+        Refused: An item refuses the whole message.
+    """
+    calls: list[ToolCall] = []
+    faults: list[ParseFault] = []
+    for item in items:
+        if len(faults) == MAX_FAULTS:
+            faults.append(ParseFault(faults[-1].position, TOO_MANY))
+            break
+        try:
+            calls.append(read(item))
+        except Refused:
+            raise
+        except Unreadable as error:
+            faults.append(fault(item, error.reason))
+    return tuple(calls), tuple(faults)
+
+
+def refused_message(visible: str, attempt: int | None, reason: str) -> ParsedMessage:
+    """A message, without its thinking, that cannot be read as calls.
+
+    It is one fault if a call was attempted (at the position `attempt`), else a plain answer.
+    """
+    if attempt is None:
+        return ParsedMessage(visible.strip(), (), ())
+    fault = ParseFault(attempt, reason, only_named_tool(visible[attempt:]))
+    return ParsedMessage(visible.strip(), (), (fault,))
+
+
+def json_text(value: object) -> str:
+    """A JSON value as text; ValueError for a number that is not finite."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def json_at(text: str, position: int) -> tuple[Any, int]:
+    """Decode the JSON value that starts at a position; returns it and its end.
+
+    It is stricter than `json`: NaN, Infinity and numbers that overflow are Unreadable.
     """
     try:
         return _DECODER.raw_decode(text, position)
@@ -101,7 +149,7 @@ def json_at(text: str, position: int) -> tuple[Any, int]:
 
 
 def json_value(text: str) -> Any:
-    """Decode a text that is one JSON value and nothing else."""
+    """Decode a text that is one JSON value and nothing else, or raise Unreadable."""
     start = skip_space(text, 0)
     value, end = json_at(text, start)
     if skip_space(text, end) < len(text):
@@ -112,7 +160,7 @@ def json_value(text: str) -> Any:
 def checked_call(
     name: object, arguments: object, position: int, arguments_key: str = "arguments"
 ) -> ToolCall:
-    """A call, if the name is a name and the arguments are an object of JSON values."""
+    """A call, or Unreadable if the name is no name or the arguments no object of JSON values."""
     if not isinstance(name, str) or not name.strip():
         raise Unreadable(position, NO_NAME)
     if not isinstance(arguments, dict):
@@ -122,7 +170,7 @@ def checked_call(
     try:
         plain: dict[str, Any] = _json_form(arguments)
         # Encoding finds lone surrogates, which no later JSON reply could carry.
-        json.dumps([name, plain], ensure_ascii=False, allow_nan=False).encode("utf-8")
+        json_text([name, plain]).encode("utf-8")
     except (TypeError, ValueError) as error:  # UnicodeEncodeError is a ValueError
         raise Unreadable(position, f"an argument is no JSON value: {_first_line(error)}") from None
     except RecursionError:
@@ -149,7 +197,7 @@ def _json_form(value: Any) -> Any:
 
 
 def _deeper(value: object, limit: int) -> bool:
-    """Whether a value is nested deeper than the limit; tools copy and print values recursively."""
+    """Whether a value is nested deeper than the limit. Tools copy and print values recursively."""
     level = [value]
     for _ in range(limit):
         level = [
@@ -168,7 +216,7 @@ def named_call(value: object, position: int, key: str) -> ToolCall:
 
     Raises:
         Refused: It has another form.
-        Unreadable: The name or a value is none that a tool can be called with.
+        Unreadable: The name or a value cannot be used in a call.
     """
     if not isinstance(value, dict):
         raise Refused(position, f"a call must be a JSON object, got {type_class(value)}")
@@ -181,7 +229,7 @@ def named_call(value: object, position: int, key: str) -> ToolCall:
 
 
 def named_tool(stretch: str) -> str | None:
-    """The tool that an unreadable text names, in whatever format; the first of several.
+    """The tool that an unreadable text names in any format; the first of several.
 
     >>> named_tool('{"name": "grep", "arguments": {'), named_tool("<function=cd><param")
     ('grep', 'cd')
@@ -192,9 +240,9 @@ def named_tool(stretch: str) -> str | None:
 
 
 def only_named_tool(stretch: str) -> str | None:
-    """The same for a message that is refused whole: None if it names several tools.
+    """The same for a message that is refused whole; None if it names several tools.
 
-    That one of them ran later says nothing of the others, so then nothing repairs the message.
+    If one of several tools runs later, this does not repair the calls of the others.
 
     >>> only_named_tool("[cd(folder='a'), grep(pattern=)]"), only_named_tool("[cd(folder=)]")
     (None, 'cd')
@@ -204,10 +252,10 @@ def only_named_tool(stretch: str) -> str | None:
 
 
 def _named(stretch: str) -> list[str]:
-    """The first two tools that a text names, in the surest way of naming one that it has.
+    """The first two tools that a text names, by the surest pattern that finds one.
 
-    Models mix the formats, so names are looked for in all ways of writing one. It takes time linear
-    in the length: a name has at most 128 characters, and each word is tried once a way.
+    Models mix the formats, so the patterns of all formats are tried. This takes time linear in the
+    length: a name has at most 128 characters, and each pattern tries each word once.
     """
     for pattern in _NAMED:
         found: dict[str, None] = {}
@@ -226,29 +274,14 @@ def type_class(value: object) -> str:
     >>> type_class(True), type_class(1), type_class(1.5), type_class([])
     ('a boolean', 'an integer', 'a number', 'an array')
     """
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a number"
-        case str():
-            return "a string"
-        case list() | tuple():
-            return "an array"
-        case dict():
-            return "an object"
-        case _:
-            return f"a {type(value).__name__}"
+    return _TYPE_CLASSES.get(type(value), f"a {type(value).__name__}")
 
 
 def mask_thinking(text: str) -> str:
-    """The text with thinking blanked out, every other character in its place.
+    """The text with spaces in place of thinking; all other characters keep their positions.
 
-    A block counts if it opens at the start of a line: inside a call's string it is an argument.
+    Only a block that opens at the start of a line is thinking. Inside a call's string the tag is
+    part of an argument.
 
     >>> mask_thinking("<think>a</think>b")
     '                b'
@@ -257,7 +290,7 @@ def mask_thinking(text: str) -> str:
     first_open = text.find(THINK_OPEN)
     position = 0
     parts: list[str] = []
-    # Opened by the prompt; such a block ends a line, a string that quotes the tag rarely does.
+    # A block that the prompt opened ends with a line; a string that quotes the tag rarely does.
     if first_close != -1 and (first_open == -1 or first_close < first_open):
         end = first_close + len(THINK_CLOSE)
         if text[end : end + 1] in ("", "\n"):
@@ -273,7 +306,7 @@ def mask_thinking(text: str) -> str:
 
 
 def skip_space(text: str, position: int) -> int:
-    """Where the next character that is no space stands, or the end."""
+    """The position of the next character that is no space, or the end."""
     found = _SPACE.match(text, position)
     return position if found is None else found.end()
 

@@ -1,10 +1,10 @@
 r"""Calls as a Python list: `[f(a=1), g(b='x')]`.
 
-Read as bfcl-eval reads the models that it prompts for such a list (ToolACE's among them): back
-quotes and spaces around the message are taken off, missing brackets are put on, and the rest must
-be one Python expression, a list of calls. Anything else refuses the whole message. Some of it is
+A message is read as bfcl-eval reads the models that it prompts for such a list, e.g. ToolACE. Back
+quotes and spaces around the message are removed, missing brackets are added, and the rest must be
+one Python expression, a list of calls. Anything else refuses the whole message. Some rules are
 surprising: an argument without a name is left out, a bare word is a string, and any sign means
-minus. The text is parsed with `ast` and never evaluated; see docs/backbones.md for what differs.
+minus. The text is parsed with `ast` and never evaluated; docs/backbones.md lists the differences.
 
 >>> read("```\nmv(source='a', n=2*3)\n```").calls
 (ToolCall(name='mv', arguments={'source': 'a', 'n': 6}),)
@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from seal.formats.message import (
-    MAX_FAULTS,
-    TOO_MANY,
     ParsedMessage,
     ParseFault,
     Refused,
@@ -28,18 +26,19 @@ from seal.formats.message import (
     Unreadable,
     checked_call,
     mask_thinking,
-    only_named_tool,
+    read_each,
+    refused_message,
 )
 
 _ATTEMPT = re.compile(r"^[ \t`]*(?:\[\s*[^\W\d][\w.]*[ \t]*|[^\W\d][\w.]*)\(", re.MULTILINE)
-"""Begins what is meant as a call, where the message cannot be read as calls."""
+"""The beginning of a call in a message that cannot be read as calls."""
 _AROUND = "`\n "
-"""What is taken off a message at both ends."""
+"""Characters that are removed at both ends of a message."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _MAX_LENGTH = 50_000
 """Characters of a message: Python's parser takes more than linear time on some texts."""
 _MAX_BITS = 1000
-"""Of an integer that arithmetic gives; some 300 digits, as in every format."""
+"""Bits of an integer that arithmetic may give: about 300 digits, as in every format."""
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -57,30 +56,24 @@ def read(text: str) -> ParsedMessage:
     inner = visible.strip(_AROUND)
     source = f"{'' if inner.startswith('[') else '['}{inner}{'' if inner.endswith(']') else ']'}"
     start = len(visible) - len(visible.lstrip(_AROUND)) - (not inner.startswith("["))
-    calls: list[ToolCall] = []
-    faults: list[ParseFault] = []
+
+    def fault(node: ast.Call, reason: str) -> ParseFault:
+        position = max(start + _offset(source, node), 0)
+        return ParseFault(position, reason, _name(node.func) or None)
+
     try:
-        for node in _list(source):
-            if len(faults) == MAX_FAULTS:
-                faults.append(ParseFault(faults[-1].position, TOO_MANY))
-                break
-            try:
-                calls.append(_call(node))
-            except Unreadable as fault:
-                if isinstance(fault, Refused):
-                    raise
-                position = start + _offset(source, node)
-                faults.append(ParseFault(max(position, 0), fault.reason, _name(node.func) or None))
-    except Unreadable as fault:
-        return _refused(visible, fault.reason)
-    return ParsedMessage("" if calls or faults else visible.strip(), tuple(calls), tuple(faults))
+        calls, faults = read_each(_list(source), _call, fault)
+    except Unreadable as error:
+        attempt = _ATTEMPT.search(visible)
+        return refused_message(visible, attempt.start() if attempt else None, error.reason)
+    return ParsedMessage("" if calls or faults else visible.strip(), calls, faults)
 
 
 def render(calls: Sequence[ToolCall]) -> str:
     """One list.
 
     Raises:
-        ValueError: A tool's or an argument's name is no Python name.
+        ValueError: The name of a tool or an argument is no Python name.
     """
     return f"[{', '.join(_render(call) for call in calls)}]"
 
@@ -93,22 +86,12 @@ def _render(call: ToolCall) -> str:
     return f"{call.name}({arguments})"
 
 
-def _refused(visible: str, reason: str) -> ParsedMessage:
-    attempt = _ATTEMPT.search(visible)
-    if attempt is None:
-        return ParsedMessage(visible.strip(), (), ())
-    start = attempt.start()
-    fault = ParseFault(start, reason, only_named_tool(visible[start:]))
-    return ParsedMessage(visible.strip(), (), (fault,))
-
-
 def _list(source: str) -> list[ast.Call]:
-    """The calls of a list, as syntax."""
+    """The calls of a list, as syntax trees."""
     if len(source) > _MAX_LENGTH:
         raise Refused(0, f"the message has more than {_MAX_LENGTH} characters")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a string is the model's business
+        with warnings.catch_warnings(action="ignore"):  # e.g. of "\d" in a string
             body = ast.parse(source, mode="eval").body
     except SyntaxError as error:
         raise Refused(0, f"not a list of calls in Python syntax: {error.msg}") from None
@@ -117,7 +100,7 @@ def _list(source: str) -> list[ast.Call]:
         raise Refused(0, reason) from None
     except (RecursionError, MemoryError):
         raise Refused(0, "the calls are nested too deeply") from None
-    # A comment may hide the closing bracket that was put on, so that the body is something else.
+    # A comment may hide the closing bracket that was added; then the body is no list.
     elements = body.elts if isinstance(body, ast.List | ast.Tuple) else [body]
     calls = [node for node in elements if isinstance(node, ast.Call)]
     if len(calls) < len(elements):
@@ -126,14 +109,14 @@ def _list(source: str) -> list[ast.Call]:
 
 
 def _offset(source: str, node: ast.expr) -> int:
-    """Where a node begins, in characters; `ast` counts bytes of the line."""
+    """Where a node begins, in characters (`ast` counts bytes within the line)."""
     lines = _LINE.findall(source)[: node.lineno]
     behind = lines.pop().encode()[: node.col_offset].decode()
     return sum(map(len, lines)) + len(behind)
 
 
 def _call(node: ast.Call) -> ToolCall:
-    """One call; arguments without a name are left out, of two with one name the last counts."""
+    """One call. Arguments without a name are left out; of two with one name the last one counts."""
     try:
         name = _name(node.func)
         arguments = {
@@ -150,7 +133,7 @@ def _call(node: ast.Call) -> ToolCall:
 
 
 def _name(node: ast.expr) -> str:
-    """The dotted name; whatever is no name at its beginning is left out."""
+    """The dotted name; an expression before it that is no name is left out."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -161,17 +144,17 @@ def _name(node: ast.expr) -> str:
 
 
 def _value(node: ast.expr, whose: str) -> Any:
-    """An argument's value; `checked_call` finds those that are no JSON.
+    """An argument's value; `checked_call` finds values that are no JSON.
 
     Raises:
         Refused: bfcl-eval reads no message with such a value, or only by evaluating text.
-        Unreadable: It stands for the result of another call.
+        Unreadable: The value is the result of another call.
     """
     match node:
         case ast.Constant(value=value):
             return "..." if value is ... else value
         case ast.UnaryOp(operand=ast.Constant(value=int() | float() | complex() as value)):
-            return -value  # whatever the sign, as bfcl-eval has it
+            return -value  # for any sign, as in bfcl-eval
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item, whose) for item in items]
         case ast.Dict(keys=keys, values=values):
@@ -195,7 +178,7 @@ def _value(node: ast.expr, whose: str) -> Any:
 
 
 def _source(node: ast.expr, whose: str) -> str:
-    """The text of an expression as Python writes it."""
+    """The text of an expression, as Python writes it."""
     try:
         return ast.unparse(node)
     except ValueError:  # some f-strings and long numbers cannot be written
@@ -212,11 +195,11 @@ def _object(keys: list[ast.expr | None], values: list[Any], whose: str) -> dict[
 
 
 class _NotArithmetic(Exception):
-    """An expression holds more than numbers and strings, or would give something huge."""
+    """An expression holds more than numbers and strings, or its value would be huge."""
 
 
 def _computed(node: ast.expr) -> Any:
-    """What arithmetic on written numbers gives; strings can be joined."""
+    """The value of arithmetic on written numbers; strings can be joined."""
     match node:
         case ast.Constant(value=int() | float() | str() as value):
             return value

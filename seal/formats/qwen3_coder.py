@@ -8,39 +8,34 @@ r"""Calls as tags all the way down, values written bare.
     </function>
     </tool_call>
 
-Read as vLLM's parser of this name reads it; bfcl-eval has none. A call is what stands between
-`<function=` and `</function>`, wherever that is. What the value 94016 means, only the tool's doc
-can tell: what it does not call something else is a string. All text before `</think>` is thinking.
+A message is read as vLLM's parser of this name reads it; bfcl-eval has none. A call is the text
+between `<function=` and `</function>`, wherever it stands. Only the tool's doc can tell what the
+value 94016 means: a string, unless the doc declares another type.
 
 >>> read("<tool_call><function=f><parameter=n>1</parameter></function></tool_call>", None).calls
 (ToolCall(name='f', arguments={'n': 1}),)
 """
 
 import contextlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seal.formats.message import (
-    MAX_FAULTS,
     THINK_CLOSE,
-    THINK_OPEN,
-    TOO_MANY,
     ParsedMessage,
     ParseFault,
     ToolCall,
     Unreadable,
     checked_call,
+    json_text,
     json_value,
     named_tool,
 )
+from seal.formats.tags import CLOSE, OPEN, TagWalk
 from seal.wire import ToolDoc
 
-OPEN = "<tool_call>"
-CLOSE = "</tool_call>"
-
-_MARK = re.compile("<function=|</?tool_call>|</?think>")
+_TAG = re.compile("<function=|</?tool_call>|</?think>")
 _FUNCTION_CLOSE = "</function>"
 _PARAMETER = re.compile(r"<\s*parameter\s*=\s*|(<\s*/\s*parameter\s*>)")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -51,48 +46,36 @@ _UNWRITABLE = re.compile(rf"{_PARAMETER.pattern}|{_FUNCTION_CLOSE}")
 
 def read(text: str, docs: Mapping[str, ToolDoc] | None) -> ParsedMessage:
     """Read a message; `docs`, by tool name, say what a value is. Without any, JSON is JSON."""
-    content: list[str] = []
-    calls: list[ToolCall] = []
-    faults: list[ParseFault] = []
+    walk = TagWalk(text)
     opened: int | None = None  # a <tool_call> that no function has followed yet
-    position = 0
-    while (mark := _MARK.search(text, position)) is not None:
-        content.append(text[position : mark.start()])
-        position = mark.end()
-        if mark[0] == THINK_OPEN:
-            close = text.find(THINK_CLOSE, position)
-            position = len(text) if close == -1 else close
-        elif mark[0] == THINK_CLOSE:  # all so far was thinking, whoever opened the block
-            content.clear()
-            calls.clear()
-            faults.clear()
+    for tag in walk.tags(_TAG):
+        start = tag.end()
+        if tag[0] == THINK_CLOSE:
             opened = None
-        elif len(faults) > MAX_FAULTS:
+        elif walk.is_full(tag.start()):
             continue  # only the end of a thinking block can still change anything
-        elif len(faults) == MAX_FAULTS:
-            faults.append(ParseFault(mark.start(), TOO_MANY))
-        elif mark[0] == OPEN:
-            opened = mark.start() if opened is None else opened
-        elif mark[0] == CLOSE:
+        elif tag[0] == OPEN:
+            opened = tag.start() if opened is None else opened
+        elif tag[0] == CLOSE:
             if opened is not None:
-                faults.append(_no_function(text, opened, mark.start()))
+                walk.faults.append(_no_function(text, opened, tag.start()))
             opened = None
         else:
             opened = None
-            end = text.find(_FUNCTION_CLOSE, position)
+            end = text.find(_FUNCTION_CLOSE, start)
             try:
                 if end == -1:
                     reason = f"<function=NAME> is never closed with {_FUNCTION_CLOSE}"
-                    raise Unreadable(mark.start(), reason)
-                calls.append(_call(text[position:end], position, docs))
+                    raise Unreadable(tag.start(), reason)
+                walk.calls.append(_call(text[start:end], start, docs))
             except Unreadable as fault:
-                tool = named_tool(text[mark.start() : position + _LONGEST_NAME])
-                faults.append(ParseFault(fault.position, fault.reason, tool))
-            position = position if end == -1 else end + len(_FUNCTION_CLOSE)
+                tool = named_tool(text[tag.start() : start + _LONGEST_NAME])
+                walk.faults.append(ParseFault(fault.position, fault.reason, tool))
+            if end != -1:
+                walk.position = end + len(_FUNCTION_CLOSE)
     if opened is not None:
-        faults.append(_no_function(text, opened, len(text)))
-    content.append(text[position:])
-    return ParsedMessage("".join(content).strip(), tuple(calls), tuple(faults))
+        walk.faults.append(_no_function(text, opened, len(text)))
+    return walk.message()
 
 
 def render(calls: Sequence[ToolCall]) -> str:
@@ -100,7 +83,7 @@ def render(calls: Sequence[ToolCall]) -> str:
 
     Raises:
         ValueError: A tool's or an argument's name holds `>` or a line break, or a value holds a
-            tag of the format: a template would write what nobody can read.
+            tag of the format: a template would write a text that cannot be read back.
     """
     return "\n".join(_render(call) for call in calls)
 
@@ -118,8 +101,8 @@ def _render(call: ToolCall) -> str:
 
 def _written(value: Any) -> str:
     if not isinstance(value, str):
-        # Only strings inside a value can hold a `<`.
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+        # In JSON only a string can hold a `<`.
+        return json_text(value).replace("<", "\\u003c")
     if _UNWRITABLE.search(value):
         raise ValueError(f"a string cannot be written as qwen3_coder: {value[:60]!r}")
     return value
@@ -131,7 +114,7 @@ def _no_function(text: str, opened: int, end: int) -> ParseFault:
 
 
 def _call(body: str, start: int, docs: Mapping[str, ToolDoc] | None) -> ToolCall:
-    """The call of one function block; `start` is where the body begins in the message."""
+    """The call of one function block, whose body begins at `start` in the message."""
     name, _, rest = body.partition(">")
     name = name.strip()
     declared: Mapping[str, Any] = {}
@@ -145,7 +128,7 @@ def _call(body: str, start: int, docs: Mapping[str, ToolDoc] | None) -> ToolCall
             continue
         named = rest.find(">", position)
         close = None if named == -1 else _PARAMETER.search(rest, named + 1)
-        if close is None:  # as vLLM has it, a value that nothing ends is left out
+        if close is None:  # a value that nothing ends is left out, as in vLLM
             break
         key = rest[position:named]
         bare = rest[named + 1 : close.start()].removeprefix("\n").removesuffix("\n")
@@ -160,7 +143,7 @@ def _type(schema: Any) -> str:
 
 
 def _value(bare: str, declared: str) -> Any:
-    """A bare value; one that is not what the doc declares is whatever JSON makes of it."""
+    """A bare value by its declared type; if it does not fit the type, JSON decides."""
     match declared:
         case "string":
             return bare

@@ -283,7 +283,7 @@ def test_the_defaults_are_the_papers() -> None:
         ({"assignment": "shuffled", "scope": "turn"}, "set scope to trajectory"),
         ({"utilities": {**UTILITIES, Label.PASS: 0.0}}, "utility of pass .* got 0.0"),
         ({"utilities": {**UTILITIES, Label.PASS: math.inf}}, "utility of pass"),
-        ({"utilities": {**UTILITIES, Label.CHECKER_ERROR: 1.0}}, "checker_error carries no weight"),
+        ({"utilities": {**UTILITIES, Label.CHECKER_ERROR: 1.0}}, "checker_error has no weight"),
         ({"utilities": {Label.PASS: 1.0}}, "no utility for invalid_tool_call"),
     ],
 )
