@@ -1,15 +1,14 @@
-#!/usr/bin/env python3
 r"""Log probabilities without flash-attn: verl's loop over tokens against the project's chunks.
 
-    .venv/bin/python benchmarks/log_probs.py           # --device, --tokens, --own, ...
+    .venv/bin/python -m benchmarks.log_probs           # --device, --tokens, --own, ...
 
-Both take the logits of the same packed row and go forward and back. verl's fallback, which it takes
-where flash-attn is missing, treats the logits of all tokens, one token after the other; the
-project's (`seal.train.log_probs`) those of the policy's own tokens, in chunks. The share of these
-is `--own`. Printed are seconds, medians of the rounds, in which the two take turns, and the ratio
-of the medians with its smallest and largest value over the rounds; with `--own 1` the ratio is that
-of the algorithms alone. What the output head saves by making fewer logits is not in it. A GPU
-spends some microseconds on each operation, however small, so the table counts those, too.
+Both take the logits of the same packed row and go forward and back. Without flash-attn, verl's
+fallback takes the logits of all tokens, one token after the other; the project's function
+(`seal.train.log_probs`) takes those of the policy's own tokens, in chunks. `--own` is the share of
+these tokens. Printed are seconds, medians of the rounds (the two take turns), and the ratio of the
+medians with its smallest and largest value over the rounds; with `--own 1` the ratio is that of the
+algorithms alone. What the output head saves by making fewer logits is not counted. A GPU spends
+some microseconds on each operation, however small, so the table has their number, too.
 """
 
 import argparse
@@ -24,10 +23,10 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logits_v2
 
+from benchmarks.output import figures_table
 from seal.train.log_probs import token_log_probs
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -40,7 +39,7 @@ def by_verl(logits: torch.Tensor, labels: torch.Tensor, entropy: bool) -> torch.
 
 
 def by_project(logits: torch.Tensor, labels: torch.Tensor, entropy: bool) -> torch.Tensor:
-    """Sum of the project's."""
+    """Sum of the project's log probabilities (and entropies)."""
     ones = torch.ones(len(labels), device=logits.device)
     log_probs, entropies = token_log_probs(logits, labels, ones, entropy=entropy)
     return log_probs.sum() + entropies.sum()
@@ -52,7 +51,7 @@ def seconds(
     labels: torch.Tensor,
     entropy: bool,
 ) -> float:
-    """Forward and backward, from logits to their gradient."""
+    """Time of forward and backward, from the logits to their gradient."""
     leaf = logits.clone().requires_grad_()
     given = leaf.view_as(leaf)
     _wait(logits.device)
@@ -81,7 +80,9 @@ def _wait(device: torch.device) -> None:
 def main() -> int:
     """Read the command line, measure, print a table."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.log_probs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     usual = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=usual, help=f"here {usual}")
@@ -103,7 +104,7 @@ def main() -> int:
         "project": (by_project, logits[:own], labels[:own], args.entropy),
     }
     operations = {}
-    for name, side in sides.items():  # warms both up, too
+    for name, side in sides.items():  # this warms both up, too
         with Operations() as counted:
             seconds(*side)
         operations[name] = counted.count
@@ -114,15 +115,12 @@ def main() -> int:
     theirs, ours = (median(times) for times in taken.values())
     ratios = sorted(a / b for a, b in zip(*taken.values(), strict=True))
     device = torch.cuda.get_device_name() if args.device == "cuda" else "processor, not a GPU"
-    table = Table(title=f"{device}: {platform.machine()}, {torch.get_num_threads()} threads")
-    columns = ("tokens", "the policy's", "logits", "verl, s", "project, s", "ratio", "operations")
-    for column in columns:
-        table.add_column(column, justify="right")
+    title = f"{device}: {platform.machine()}, {torch.get_num_threads()} threads"
+    head = ("tokens", "the policy's", "logits", "verl, s", "project, s", "ratio", "operations")
     counts = " to ".join(map(str, operations.values()))
     ratio = f"{theirs / ours:.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
     cells = (args.tokens, own, args.dtype, f"{theirs:.3f}", f"{ours:.3f}", ratio, counts)
-    table.add_row(*map(str, cells))
-    Console(width=100).print(table)
+    Console(width=100).print(figures_table(head, [cells], title))
     if args.json:
         settings = {key: str(value) for key, value in vars(args).items()}
         args.json.write_text(

@@ -1,16 +1,15 @@
-#!/usr/bin/env python3
 """What the method costs beside GRPO: diagnosis, interface, profile, weights; its share of a step.
 
-    .venv-bfcl/bin/python benchmarks/loop.py [--quick] [--json FILE]
+    .venv-bfcl/bin/python -m benchmarks.loop [--quick] [--json FILE]
 
 The service's half (diagnosis of BFCL episodes, opening them, evolving the interface) runs in a
 process of the service's environment, the trainer's half (weights, profile) in one of the trainer's.
-Every figure is processor time of one thread, the median of repeats. The sum is held against a step
-as if everything were done one after another, though diagnosis and opening are spread over the
-service's processes while the policy generates. Half of a step's trajectories are taken to fail, by
-skipping the calls of their first turn: nearly every later turn is then replayed a second time.
-Diagnosis is `evaluate` as a whole; the second share leaves out what bfcl-eval's own checker takes
-for the bare verdict, which plain GRPO needs as well.
+Every figure is processor time of one thread, the median of repeats. The sum is compared with a step
+as if everything were done one after another, though the service's processes share diagnosis and
+opening while the policy generates. Half of a step's trajectories are assumed to fail: they skip the
+calls of their first turn, so nearly every later turn is replayed a second time. Diagnosis is
+`evaluate` as a whole. The second share leaves out the time of bfcl-eval's own checker for the bare
+verdict, which plain GRPO needs as well.
 
 Not counted: requests, the transport of advantages between verl's processes, the loop log, and the
 longer prompts of an interface that shows more (tokens are the policy's time).
@@ -19,8 +18,6 @@ longer prompts of an interface that shows more (tokens are the policy's time).
 import argparse
 import dataclasses
 import json
-import os
-import platform
 import random
 import subprocess
 import sys
@@ -31,16 +28,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import SERVICE_PYTHON, TRAINER_PYTHON
+from benchmarks.output import figures_table, machine, machine_line, text_of
+from seal import ROOT
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn, profile_of
 from seal.coevolution.utilities import UtilityConfig
-from seal.coevolution.weights import UTILITIES, WeightConfig, applies, batch_weights
+from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
 from seal.wire import TurnDiagnosis
 
-ROOT = Path(__file__).resolve().parents[1]
-PYTHONS = {"service": ROOT / ".venv-bfcl/bin/python", "trainer": ROOT / ".venv/bin/python"}
+PYTHONS = {"service": SERVICE_PYTHON, "trainer": TRAINER_PYTHON}
 
 PROMPTS = 32
 GROUP = 8
@@ -52,7 +51,7 @@ STEP_SECONDS = 60.0
 GOAL_PERCENT = 1.0
 
 FULL = Interface(1, True, True, True, FAILURES[:3])
-"""Every component on, with as many guidelines as the recipe shows."""
+"""Every component on, with the recipe's number of guidelines."""
 
 
 class BenchmarkFailed(Exception):
@@ -66,7 +65,7 @@ class Row:
     name: str
     microseconds: float
     per_step: int = 0
-    """How often a training step has it; 0 is shown for comparison and not summed."""
+    """How often it happens in a training step; 0: for comparison only, not in the sum."""
 
     @property
     def step_ms(self) -> float:
@@ -76,7 +75,7 @@ class Row:
 
 def microseconds(work: Callable[[], object], repeats: int, of: int = 1) -> float:
     """Median duration of `work`, divided by the number of things it does."""
-    work()  # first calls fill caches
+    work()  # the first call fills caches
     took = []
     for _ in range(repeats):
         started = time.process_time()
@@ -86,7 +85,7 @@ def microseconds(work: Callable[[], object], repeats: int, of: int = 1) -> float
 
 
 def round_labels() -> list[LabeledTrajectory]:
-    """A made-up round: every label that counts, and failures that follow from others."""
+    """A made-up round: every label that has a weight, and failures that follow from others."""
     drawn = random.Random(0)
     made = []
     for rollout in range(ROLLOUTS):
@@ -122,15 +121,16 @@ def measure_service(quick: bool) -> dict[str, float]:
 
 
 def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> dict[str, float]:
-    """Of episodes that follow the reference, or skip the calls of the first turn with any."""
-    from benchmarks.service.bench import scripts_of
+    """Microseconds of an episode that follows the reference, or is spoiled: see above."""
+    from benchmarks.service import references
     from env_service.environments.base import EpisodeOptions
     from env_service.environments.bfcl.episode import BfclEpisode
     from env_service.environments.bfcl.tasks import load_tasks
     from seal.coevolution.diagnosis import TurnEvidence, diagnose
 
-    episodes, evidence, official = [], list[TurnEvidence](), list[Callable[[], object]]()
-    for script in scripts_of(tasks):
+    episodes, official = [], []
+    evidence: list[TurnEvidence] = []
+    for script in references.scripts_of(tasks):
         task, messages = load_tasks()[script.task_id], list(script.messages)
         turns = [list(calls) for calls in task.reference]
         if spoiled:
@@ -144,7 +144,7 @@ def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> 
             raise BenchmarkFailed(f"{script.task_id}, {name}: accuracy {verdict.accuracy}")
         episodes.append(episode)
         evidence += verdict.evidence
-        official.append(partial(_official_verdict, task, turns))
+        official.append(partial(references.verdict, task, references.in_one_step(turns)))
     per_episode = partial(microseconds, of=len(episodes))
     return {
         f"diagnosis_{name}": per_episode(lambda: [one.evaluate() for one in episodes], repeats),
@@ -153,26 +153,8 @@ def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> 
     }
 
 
-def _official_verdict(task: Any, turns: Sequence[Sequence[str]]) -> None:
-    """bfcl-eval's own checker on the same calls."""
-    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
-
-    entry = {
-        "id": task.task_id,
-        "initial_config": dict(task.initial_config),
-        "involved_classes": list(task.involved_classes),
-    }
-    steps = [[calls] if calls else [] for calls in turns]
-    reference = [list(calls) for calls in task.reference]
-    multi_turn_checker.multi_turn_checker(steps, reference, entry, task.category, "bench")
-    # It would keep every instance for ever, and the next repeat would go on with them.
-    kept = vars(multi_turn_utils)
-    for name in [name for name in kept if name.endswith("_instance")]:
-        del kept[name]
-
-
 def _opening(tasks: Sequence[str], repeats: int) -> dict[str, float]:
-    """Opening episodes as the trainer has them opened: tool docs structured."""
+    """Microseconds of opening an episode as the trainer does, with tool docs as data."""
     from env_service.environments.base import EpisodeOptions
     from env_service.environments.bfcl.episode import BfclEpisode
     from env_service.environments.bfcl.tasks import load_tasks
@@ -183,7 +165,7 @@ def _opening(tasks: Sequence[str], repeats: int) -> dict[str, float]:
 
     bare = EpisodeOptions(tools="structured")
     shown = EpisodeOptions(mode="train", interface=FULL, tools="structured")
-    # Each pair is measured side by side, so that a busy machine slows both alike.
+    # Each pair is measured together, so that other work on the machine slows both alike.
     pairs = [
         [microseconds(partial(opened, options), 1, of=len(tasks)) for options in (bare, shown)]
         for _ in range(repeats)
@@ -226,7 +208,7 @@ def measure_trainer(quick: bool) -> dict[str, float]:
 
 
 def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
-    """A rollout's record as it travels; its turns are stretches, half generated, half observed."""
+    """A rollout's record as it travels; half of its tokens are generated, half observed."""
     from seal.train.round import RolloutRecord
 
     length = TOKENS // (TURNS * MESSAGES_PER_TURN)
@@ -249,10 +231,10 @@ def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
 
 
 def _weighted(nested: Any, records: Sequence[Any], config: WeightConfig) -> Any:
-    """A batch's advantages, weighted as the trainer does it, whose module needs verl."""
+    """A batch's advantages, weighted as the trainer does it."""
     import torch
 
-    from seal.train.round import token_weights
+    from seal.train.advantages import weighted
 
     weights = batch_weights(
         [record.labeled().turns for record in records],
@@ -260,15 +242,10 @@ def _weighted(nested: Any, records: Sequence[Any], config: WeightConfig) -> Any:
         UTILITIES,
         config,
     )
-    after = []
-    for advantage, record, by_turn in zip(nested.unbind(), records, weights, strict=True):
-        if not applies(float(advantage.sum()), config):
-            after.append(advantage)
-        elif config.scope == "trajectory":
-            after.append(advantage * by_turn[0])
-        else:
-            tokens = token_weights(record.turn_spans, by_turn, len(advantage))
-            after.append(advantage * torch.tensor(tokens, dtype=advantage.dtype))
+    after = [
+        weighted(advantage, record, by_turn, config)
+        for advantage, record, by_turn in zip(nested.unbind(), records, weights, strict=True)
+    ]
     return torch.nested.as_nested_tensor(after, layout=torch.jagged)
 
 
@@ -277,13 +254,8 @@ def _weighted(nested: Any, records: Sequence[Any], config: WeightConfig) -> Any:
 
 def measured(part: str, quick: bool) -> dict[str, float]:
     """The figures of one half, from a process of its environment."""
-    command = [
-        str(PYTHONS[part]),
-        "-m",
-        "benchmarks.loop",
-        f"--part={part}",
-        *(["--quick"] if quick else []),
-    ]
+    command = [str(PYTHONS[part]), "-m", "benchmarks.loop", f"--part={part}"]
+    command += ["--quick"] if quick else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     except FileNotFoundError:
@@ -295,7 +267,7 @@ def measured(part: str, quick: bool) -> dict[str, float]:
 
 
 def table_rows(of: Mapping[str, float]) -> list[Row]:
-    """The lines of the table; a step has the published recipe's."""
+    """The lines of the table, for a step of the published recipe."""
     half = ROLLOUTS // 2
     return [
         Row("diagnosis, failing trajectory", of["diagnosis_failing"], half),
@@ -324,18 +296,26 @@ def step_totals(rows: Sequence[Row], of: Mapping[str, float]) -> dict[str, float
 
 def report(rows: Sequence[Row], totals: Mapping[str, float], step_seconds: float) -> str:
     """The table, and the shares of a step."""
-    table = [f"{'what':36} {'us':>9} {'times a step':>13} {'ms a step':>10}"]
-    for row in rows:
-        summed = f"{row.per_step:13} {row.step_ms:10.2f}" if row.per_step else ""
-        table.append(f"{row.name:36} {row.microseconds:9.1f} {summed}".rstrip())
+    head = ["what", "us", "times a step", "ms a step"]
+    cells = [
+        [
+            row.name,
+            f"{row.microseconds:.1f}",
+            row.per_step or "",
+            f"{row.step_ms:.2f}" if row.per_step else "",
+        ]
+        for row in rows
+    ]
     lines = [
-        f"{PROMPTS} prompts x {GROUP} rollouts of {TOKENS} tokens, a step of {step_seconds:g} s:"
+        text_of(figures_table(head, cells)),
+        "",
+        f"{PROMPTS} prompts x {GROUP} rollouts of {TOKENS} tokens, a step of {step_seconds:g} s:",
     ]
     for name, total_ms in totals.items():
         percent = total_ms / step_seconds / 10
         verdict = "under" if percent < GOAL_PERCENT else "NOT UNDER"
         lines.append(f"  {name}: {total_ms:.0f} ms, {percent:.2f} %, {verdict} {GOAL_PERCENT:g} %")
-    return "\n".join([*table, "", *lines])
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -345,12 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parts = {"service": measure_service, "trainer": measure_trainer}
         print(json.dumps(parts[args.part](args.quick)))
         return 0
-    about = {
-        "cores": len(os.sched_getaffinity(0)),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "quick": args.quick,
-    }
+    about = {**machine(), "quick": args.quick}
     try:
         figures = {**measured("service", args.quick), **measured("trainer", args.quick)}
     except BenchmarkFailed as error:
@@ -361,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     rows = table_rows(figures)
     totals = step_totals(rows, figures)
-    print(f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n")
+    print(machine_line(about))
     print(report(rows, totals, args.step_seconds))
     if args.json:
         content = {
@@ -378,7 +353,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.loop",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     parser.add_argument("--quick", action="store_true", help="few tasks and repeats: seconds")
@@ -386,7 +363,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--step-seconds",
         type=float,
         default=STEP_SECONDS,
-        help="duration of a training step that the sum is held against (%(default)g). The default "
+        help="duration of the training step the sum is compared with (%(default)g). The default "
         "is an assumption, not a measurement: a lower bound for the published recipe (7B, 32 "
         "prompts x 8 rollouts, 4 GPUs). With 8192 tokens a rollout, prompt included, the update "
         "with gradient checkpointing and two passes for log probabilities take 12 x 7.6e9 x "

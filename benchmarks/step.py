@@ -1,15 +1,15 @@
-#!/usr/bin/env python3
 r"""How long the phases of a training step take, for a recipe and for variants of it, side by side.
 
-    .venv/bin/python benchmarks/step.py --conf exp/smollm2.yaml --steps 2 \
+    .venv/bin/python -m benchmarks.step --conf exp/smollm2.yaml --steps 2 \
         "threads apart: launcher.environment.VLLM_CPU_OMP_THREADS_BIND='0'" \
         "float32: actor_rollout_ref.rollout.dtype=float32"
 
 Each variant is a run of its own with the launcher: a name, a colon, Hydra overrides. The recipe
-itself runs first, as the baseline, and again last, so that what else the machine did is seen. Runs
-neither evaluate nor save. As sampled rollouts differ in length, phases are compared by tokens a
-second (prompt and response tokens of the batch); the ratio is the baseline's mean time for a token
-by the variant's. The first step, in which caches are cold, does not count where there are several.
+itself runs first, as the baseline, and again last: the difference of the two shows what other work
+on the machine changed. Runs neither evaluate nor save. As sampled rollouts differ in length, phases
+are compared by tokens a second (prompt and response tokens of the batch). The ratio is the
+baseline's mean time for a token, divided by the variant's. If there are several steps, the first
+one does not count, as its caches are cold.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.output import figures_table
+from seal import ROOT
 from seal.evaluation.local_model import free_port
 
-ROOT = Path(__file__).resolve().parents[1]
 NAME = "bench_step"
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
 """As verl names them in its metrics, timing_s/..."""
@@ -50,17 +50,17 @@ class Timed:
     tokens: float
     """Mean of a step."""
     seconds: Mapping[str, float]
-    """Mean of a step, by phase; phases that the run did not have are absent."""
+    """Mean of a step by phase; a phase that the run did not have is absent."""
     agreement: float | None
-    """Correlation of rollout and actor probabilities, of the last step; None: not computed."""
+    """Correlation of rollout and actor probabilities in the last step; None: not computed."""
 
     def per_token(self, phase: str) -> float | None:
-        """Seconds, or None where the phase did not happen."""
+        """Seconds, or None if the phase did not happen."""
         return self.seconds[phase] / self.tokens if phase in self.seconds else None
 
 
 def timed(name: str, metrics: Sequence[Mapping[str, float]]) -> Timed:
-    """What the metrics of a run's steps say, without the first step where there are several."""
+    """A run's figures from the metrics of its steps; of several, the first one is left out."""
     counted = metrics[1:] or metrics
     phases = [phase for phase in PHASES if all(f"timing_s/{phase}" in one for one in counted)]
     return Timed(
@@ -72,7 +72,11 @@ def timed(name: str, metrics: Sequence[Mapping[str, float]]) -> Timed:
 
 
 def run(conf: Path, steps: int, name: str, overrides: Sequence[str]) -> Timed:
-    """Train a few steps with the launcher and read what it measured."""
+    """Train a few steps with the launcher and read what it measured.
+
+    Raises:
+        SystemExit: The run failed; the message has the end of its output.
+    """
     command = [
         *(sys.executable, "launcher.py", f"--conf={conf}", "--with-bfcl", "--"),
         *ALWAYS,
@@ -91,11 +95,7 @@ def run(conf: Path, steps: int, name: str, overrides: Sequence[str]) -> Timed:
 def show(runs: Sequence[Timed], console: Console) -> None:
     """Seconds of each phase, its tokens a second, and the ratio to the baseline."""
     baselines = [one for one in runs if one.name == BASELINE]
-    table = Table(
-        title="A step: seconds (tokens a second; times the baseline)", title_justify="left"
-    )
-    for column in ("run", "tokens", *PHASES, "agreement"):
-        table.add_column(column, justify="left" if column == "run" else "right")
+    rows = []
     for one in runs:
         cells = []
         for phase in PHASES:
@@ -104,19 +104,22 @@ def show(runs: Sequence[Timed], console: Console) -> None:
             ratio = f"; {fmean(usual) / taken:.2f}" if taken and usual else ""
             cells.append(f"{one.seconds[phase]:.1f} ({1 / taken:.0f}{ratio})" if taken else "-")
         agreement = "-" if one.agreement is None else f"{one.agreement:.6f}"
-        table.add_row(one.name, f"{one.tokens:.0f}", *cells, agreement)
-    console.print(table)
+        rows.append((one.name, f"{one.tokens:.0f}", *cells, agreement))
+    title = "A step: seconds (tokens a second; times the baseline)"
+    console.print(figures_table(("run", "tokens", *PHASES, "agreement"), rows, title))
 
 
 def main() -> int:
     """Read the command line, run the variants one after another, print the table."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.step",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--conf", type=Path, required=True, help="recipe")
     parser.add_argument("--steps", type=int, default=2, help="of each run (default 2)")
     parser.add_argument(
-        "--all", default="", metavar="OVERRIDES", help="of every run, the baseline's, too"
+        "--all", default="", metavar="OVERRIDES", help="of every run, the baseline included"
     )
     parser.add_argument("--json", type=Path, help="write the figures")
     parser.add_argument("variants", nargs="*", metavar="NAME: OVERRIDES")

@@ -1,13 +1,15 @@
 """Measure the environment service: reference replay, a training step, memory, start.
 
+    .venv-bfcl/bin/python -m benchmarks.service.bench [--quick] [--json FILE]
+
 Every task's reference is replayed through the HTTP service by the client, in other processes: one
 message a turn that holds the turn's calls, then "Done.", then evaluate and release (7.3 steps
 an episode on base tasks; one row has one call a message, 9.4 steps). Every verdict has to be right,
 or the benchmark fails. The baseline is bfcl-eval's own execution of the same episodes in one plain
 process: no service, no HTTP, no parsing.
 
-Targets stand beside the figures. A missed one does not fail the benchmark: it is no test, and other
-work on the machine changes the figures.
+Targets stand beside the figures. A missed target does not fail the benchmark: it is no test, and
+other work on the machine changes the figures.
 """
 
 import argparse
@@ -15,30 +17,23 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
-import platform
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import httpx
 
-from benchmarks.service.process import (
-    ROOT,
-    SERVICE_PYTHON,
-    Progress,
-    ServiceFailed,
-    ServiceProcess,
-    cpu_seconds,
-    interrupt_on_sigterm,
-    pss_bytes,
-)
-from benchmarks.service.replay import Script
+from benchmarks import SERVICE_PYTHON, TRAINER_PYTHON
+from benchmarks.output import machine, machine_line, shown
+from benchmarks.service.process import ServiceFailed, ServiceProcess, cpu_seconds, pss_bytes
+from benchmarks.service.references import scripts_of
+from benchmarks.service.replay import Figures, Job, Script
 from benchmarks.service.report import (
     BASE,
     LONG_CONTEXT,
@@ -51,10 +46,8 @@ from benchmarks.service.report import (
     report,
     targets,
 )
-
-CLIENT_PYTHON = ROOT / ".venv/bin/python"
-BEFORE_ITS_REVEAL = "multi_turn_miss_func_49"
-"""Its reference calls a tool before it is revealed, so no episode can follow it: accuracy 0."""
+from env_service.environments.bfcl.tasks import CATEGORIES, load_tasks
+from seal import ROOT
 
 IDLE_EPISODES = 1000
 
@@ -63,26 +56,8 @@ class BenchmarkFailed(Exception):
     """Something that was measured gave a wrong result, or could not be measured."""
 
 
-def scripts_of(task_ids: Sequence[str], one_call: bool = False) -> list[Script]:
-    """References as messages: one for all calls of a turn, or one for each call."""
-    from env_service.environments.bfcl.tasks import load_tasks, reference_calls
-    from seal.formats import render_calls
-
-    made = []
-    for task_id in task_ids:
-        messages = []
-        for calls in reference_calls(load_tasks()[task_id]):
-            groups = [[call] for call in calls] if one_call else [calls] if calls else []
-            messages += [*(render_calls(group, "hermes") for group in groups), "Done."]
-        expected = 0.0 if task_id == BEFORE_ITS_REVEAL else 1.0
-        made.append(Script(task_id, tuple(messages), expected))
-    return made
-
-
 def task_lists(quick: bool) -> dict[str, list[str]]:
     """Task ids of the rows: all base, all long context, and for training as many of each."""
-    from env_service.environments.bfcl.tasks import CATEGORIES, load_tasks
-
     of = {name: [t for t in load_tasks() if t.startswith(f"{name}_")] for name in CATEGORIES}
     each = TRAINING_TASKS // len(CATEGORIES)
     training = [task for ids in of.values() for task in ids[:: len(ids) // each][:each]]
@@ -91,7 +66,6 @@ def task_lists(quick: bool) -> dict[str, list[str]]:
         BASE: of["multi_turn_base"][::every],
         LONG_CONTEXT: of["multi_turn_long_context"][::every],
         TRAINING: [task for task in training for _ in range(2 if quick else ROLLOUTS)],
-        "all": list(load_tasks()),
     }
 
 
@@ -100,7 +74,8 @@ class Bench:
 
     Args:
         url: Where the service listens.
-        service: The service, if it is ours; otherwise its memory and processor time stay unknown.
+        service: The service, if the benchmark has started it; otherwise its memory and processor
+            time are not measured.
         seconds: How long each row replays at least; it ends with a whole pass.
         client_processes: Processes that share the clients of a row.
         folder: Scratch folder.
@@ -119,46 +94,43 @@ class Bench:
         self._seconds = seconds
         self._client_processes = client_processes
         self._folder = folder
-        self._progress = Progress()
         self._baselines: dict[str, Row] = {}
         self.rows: list[Row] = []
-        self.owns_service = service is not None
 
     def baseline(self, name: str, scripts: Sequence[Script]) -> None:
         """The row of bfcl-eval's own execution."""
-        job = {"scripts": _plain(scripts), "seconds": self._seconds}
-        (figures,) = self._run("baseline", f"baseline, {name}", [job])
-        row = self._row(f"baseline, {name}", 0, scripts, [figures])
-        self._baselines[name] = row
-        self.rows.append(row)
+        label = f"baseline, {name}"
+        figures = self._run(label, [Job("baseline", tuple(scripts), self._seconds)])
+        self._baselines[name] = _row(label, 0, scripts, figures)
+        self.rows.append(self._baselines[name])
 
-    def replay(self, name: str, scripts: Sequence[Script], clients: int, label: str = "") -> Row:
+    def replay(self, name: str, scripts: Sequence[Script], clients: int, label: str = "") -> None:
         """A row of the service."""
         jobs = self._jobs("replay", scripts, clients, self._seconds)
         before = self._service_cpu_s()
-        figures = self._run("client", f"{label or name}, {clients} clients", jobs)
-        row = self._row(label or name, clients, scripts, figures)
+        figures = self._run(f"{label or name}, {clients} clients", jobs)
+        row = _row(label or name, clients, scripts, figures)
         if self._service is not None:
             row = dataclasses.replace(row, service_cpu_s=self._service_cpu_s() - before)
         ratio = row.episodes_per_s / self._baselines[name].episodes_per_s
         self.rows.append(dataclasses.replace(row, ratio=ratio))
-        return self.rows[-1]
 
     def warm_up(self, scripts: Sequence[Script]) -> None:
         """Replay once without a row."""
-        self._run("client", "warm-up", self._jobs("replay", scripts, 8, 0.0))
+        self._run("warm-up", self._jobs("replay", scripts, 8, 0.0))
 
     def memory(self, scripts: Sequence[Script]) -> dict[str, float]:
-        """Bytes of the service before, with and after live idle episodes."""
-        assert self._service is not None
+        """Bytes of the service before, with and after live idle episodes; none if not ours."""
+        if self._service is None:
+            return {}
         figures = {"episodes": float(len(scripts)), "before": self._service_bytes()}
         jobs = self._jobs("hold", scripts, 32, 0.0)
-        self._run("client", f"{len(scripts)} idle episodes", jobs)
+        self._run(f"{len(scripts)} idle episodes", jobs)
         figures["with"] = self._service_bytes()
         with httpx.Client(base_url=self._url, trust_env=False, timeout=60.0) as client:
             for job in jobs:
-                for index in range(len(job["scripts"])):
-                    body = {"instance_id": f"{job['name']}-0-{index}"}
+                for index in range(len(job.scripts)):
+                    body = {"instance_id": f"{job.name}-0-{index}"}
                     released = client.post("/release", json=body).json()
                     if released != {"success": True, "data": {"released": True}}:
                         raise BenchmarkFailed(f"/release of an idle episode answered {released}")
@@ -166,83 +138,59 @@ class Bench:
         return figures
 
     def _jobs(
-        self, do: str, scripts: Sequence[Script], clients: int, seconds: float
-    ) -> list[dict[str, Any]]:
+        self, do: Literal["replay", "hold"], scripts: Sequence[Script], clients: int, seconds: float
+    ) -> list[Job]:
+        """The job of each process."""
         processes = min(self._client_processes, clients)
         return [
-            {
-                "do": do,
-                "url": self._url,
-                "name": f"bench-{secrets.token_hex(4)}",
-                "scripts": _plain(scripts[part::processes]),
-                "clients": clients // processes + (part < clients % processes),
-                "seconds": seconds,
-            }
+            Job(
+                do,
+                tuple(scripts[part::processes]),
+                seconds,
+                self._url,
+                f"bench-{secrets.token_hex(4)}",
+                clients // processes + (part < clients % processes),
+            )
             for part in range(processes)
         ]
 
-    def _run(self, part: str, what: str, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _run(self, what: str, jobs: Sequence[Job]) -> list[Figures]:
         """Run one process for each job and wait for all of them.
 
         Raises:
             BenchmarkFailed: One failed, or found wrong verdicts.
         """
-        python = CLIENT_PYTHON if part == "client" else SERVICE_PYTHON
-        outs = [self._folder / f"{number}.out" for number in range(len(jobs))]
-        started, processes = time.monotonic(), []
-        try:
-            for job, out in zip(jobs, outs, strict=True):
-                path = out.with_suffix(".job")
-                path.write_text(json.dumps(job), "utf-8")
-                with out.open("w") as stdout, out.with_suffix(".err").open("w") as stderr:
-                    command = [str(python), "-m", "benchmarks.service.replay", part, str(path)]
-                    processes.append(
-                        subprocess.Popen(command, cwd=ROOT, stdout=stdout, stderr=stderr)
-                    )
-            while any(process.poll() is None for process in processes):
-                self._progress.show(f"{what}: {time.monotonic() - started:.0f} s")
-                time.sleep(0.1)
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-            self._progress.clear()
-        for process, out in zip(processes, outs, strict=True):
+        side = "baseline" if jobs[0].do == "baseline" else "client"
+        python = SERVICE_PYTHON if side == "baseline" else TRAINER_PYTHON
+        with contextlib.ExitStack() as ended:
+            ended.enter_context(shown(what))
+            processes = []
+            for number, job in enumerate(jobs):
+                path = self._folder / f"{number}.job"
+                path.write_text(json.dumps(dataclasses.asdict(job)), "utf-8")
+                process = subprocess.Popen(
+                    [str(python), "-m", "benchmarks.service.replay", str(path)],
+                    cwd=ROOT,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                ended.enter_context(process)  # waits, after the next line's kill
+                ended.callback(process.kill)
+                processes.append(process)
+            said = [process.communicate() for process in processes]
+        for process, (_, errors) in zip(processes, said, strict=True):
             if process.returncode != 0:
-                said = out.with_suffix(".err").read_text("utf-8").strip().splitlines()[-6:]
-                log = self._service.log_end() if self._service is not None else ""
-                raise BenchmarkFailed("\n".join([f"{what}: the {part} failed:", *said, log]))
-        figures = [json.loads(out.read_text("utf-8")) for out in outs]
-        wrong = [line for part_figures in figures for line in part_figures["wrong"]]
+                log = [self._service.log_end()] if self._service is not None else []
+                lines = [*errors.strip().splitlines()[-6:], *log]
+                raise BenchmarkFailed("\n".join([f"{what}: the {side} failed:", *lines]))
+        figures = [Figures(**json.loads(output)) for output, _ in said]
+        wrong = [line for part in figures for line in part.wrong]
         if wrong:
             raise BenchmarkFailed(
                 "\n".join([f"{what}: {len(wrong)} wrong verdicts, the first:", *wrong[:5]])
             )
         return figures
-
-    def _row(
-        self, name: str, clients: int, scripts: Sequence[Script], figures: list[dict[str, Any]]
-    ) -> Row:
-        ms = {
-            kind: [took for part in figures for took in part["ms"][kind]]
-            for kind in figures[0]["ms"]
-        }
-        latencies = {kind: Latency.of(took) for kind, took in ms.items()}
-        # The baseline has no steps of its own, but it is one process: whole passes.
-        steps = figures[0]["passes"] * sum(len(script.messages) for script in scripts)
-        return Row(
-            name=name,
-            clients=clients,
-            # With several processes some may have made a pass more.
-            passes=max(part["passes"] for part in figures),
-            episodes=sum(part["episodes"] for part in figures),
-            steps=len(ms["step"]) if ms else steps,
-            wall_s=max(part["wall_s"] for part in figures),
-            create=latencies.get("create"),
-            step=latencies.get("step"),
-            evaluate=latencies.get("evaluate"),
-            client_cpu_s=sum(part["cpu_s"] for part in figures),
-        )
 
     def _service_cpu_s(self) -> float:
         return cpu_seconds(self._service.processes()) if self._service is not None else math.nan
@@ -253,15 +201,29 @@ class Bench:
         return float(pss_bytes(self._service.processes()))
 
 
-def _plain(scripts: Sequence[Script]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(script) for script in scripts]
+def _row(name: str, clients: int, scripts: Sequence[Script], parts: Sequence[Figures]) -> Row:
+    """One row of what several processes have measured."""
+    ms = {kind: [took for part in parts for took in part.ms[kind]] for kind in parts[0].ms}
+    # The baseline sends no steps. It is one process, so it plays whole passes.
+    steps = parts[0].passes * sum(len(script.messages) for script in scripts)
+    return Row(
+        name=name,
+        clients=clients,
+        # One of several processes may have made a pass more.
+        passes=max(part.passes for part in parts),
+        episodes=sum(part.episodes for part in parts),
+        steps=len(ms["step"]) if ms else steps,
+        wall_s=max(part.wall_s for part in parts),
+        client_cpu_s=sum(part.cpu_s for part in parts),
+        **{kind: Latency.of(took) for kind, took in ms.items()},
+    )
 
 
 def measure(bench: Bench, quick: bool) -> dict[str, float]:
     """All rows, and the memory; in the order of the report."""
     lists = task_lists(quick)
-    scripts = {name: scripts_of(lists[name]) for name in (BASE, LONG_CONTEXT, TRAINING)}
-    everything = scripts_of(lists["all"])
+    scripts = {name: scripts_of(ids) for name, ids in lists.items()}
+    everything = scripts_of(list(load_tasks()))
     bench.warm_up(everything[:: 100 if quick else 25])
     for name, played in scripts.items():
         bench.baseline(name, played)
@@ -271,8 +233,6 @@ def measure(bench: Bench, quick: bool) -> dict[str, float]:
     bench.replay(LONG_CONTEXT, scripts[LONG_CONTEXT], 32)
     for clients in (32, 256):
         bench.replay(TRAINING, scripts[TRAINING], clients)
-    if not bench.owns_service:
-        return {}
     idle = 100 if quick else IDLE_EPISODES
     return bench.memory([everything[index * 7 % len(everything)] for index in range(idle)])
 
@@ -280,14 +240,8 @@ def measure(bench: Bench, quick: bool) -> dict[str, float]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line, measure, print."""
     args = _arguments(argv)
-    interrupt_on_sigterm()
-    about = {
-        "cores": len(os.sched_getaffinity(0)),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "service_options": args.service_options,
-        "quick": args.quick,
-    }
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    about = {**machine(), "service_options": args.service_options, "quick": args.quick}
     seconds = 1.0 if args.quick else args.seconds
     service = None
     try:
@@ -306,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("bench: interrupted", file=sys.stderr)
         return 130
     goals = targets(bench.rows, memory, service.ready_s if service is not None else None)
-    print(f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n")
+    print(machine_line(about))
     print(report(bench.rows, memory, goals))
     if args.json:
         args.json.write_text(as_json(bench.rows, memory, goals, about), "utf-8")
@@ -315,7 +269,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.service.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     parser.add_argument(
@@ -328,14 +284,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--url",
         help="measure a service that runs already; its memory, processor time and start are then "
-        "not measured (default: start one, and end it)",
+        "not measured (default: start a service, and end it)",
     )
     parser.add_argument(
         "--client-processes",
         type=int,
         default=2,
-        help="processes that share the clients of a row; more where they are what bounds the "
-        "figures: their processor time is then near the row's wall time, times their number "
+        help="processes that share the clients of a row; use more if the clients limit the "
+        "figures: their processor time is then close to the row's wall time times their number "
         "(%(default)s)",
     )
     parser.add_argument(

@@ -1,27 +1,24 @@
-"""A running environment service seen from outside: start, stop, its processes' memory and time.
+"""A running environment service seen from outside: its start and end, memory and processor time.
 
-In: options of its command line. Out: its address, and figures that the kernel keeps of it and of
-every process below it. Linux only: it reads /proc.
+In: options of its command line. Out: its address, and figures of its processes.
 """
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 import httpx
+import psutil
 
-ROOT = Path(__file__).resolve().parents[2]
-SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
+from benchmarks import SERVICE_PYTHON
+from seal import ROOT
 
 READY_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
@@ -29,16 +26,16 @@ _LOG_LINES_SHOWN = 12
 
 
 class ServiceFailed(Exception):
-    """The service did not start, or ended when nobody asked it to."""
+    """The service did not start, or it ended by itself; the message shows the end of its log."""
 
 
 class ServiceProcess:
-    """A service of our own, in a session of its own, so that its processes can be told apart.
+    """An environment service in a session of its own, so that its processes can be found.
 
     Args:
-        options: Options after `--host` and `--port`.
-        folder: Its working folder and, in `tmp` below it, its TMPDIR; None for the project's.
-        read_log_every_s: Its log is a pipe that is read so seldom; None: a file.
+        options: Options after `--port`.
+        folder: Its working folder, whose `tmp` becomes its TMPDIR; None: the project's folder.
+        read_log_every_s: Its log is a pipe that is read once in so many seconds; None: a file.
     """
 
     def __init__(
@@ -53,7 +50,7 @@ class ServiceProcess:
         """Seconds from the start until /healthz answered 200."""
         self._log = tempfile.NamedTemporaryFile(prefix="service-", suffix=".log")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        environment.pop("SEAL_ENV_TOKEN", None)  # ours is for everybody who reaches it
+        environment.pop("SEAL_ENV_TOKEN", None)  # the clients of the measurements send no token
         if folder is not None:
             (folder / "tmp").mkdir()
             environment["TMPDIR"] = str(folder / "tmp")
@@ -68,7 +65,7 @@ class ServiceProcess:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self.pid = self._process.pid
+        self._first = psutil.Process(self._process.pid)
         if read_log_every_s is not None:
             threading.Thread(target=self._read_log, args=(read_log_every_s,), daemon=True).start()
 
@@ -80,22 +77,13 @@ class ServiceProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def _wait_until_ready(self) -> None:
         with httpx.Client(trust_env=False, timeout=READY_LIMIT_S) as client:
             while time.monotonic() < self._started + READY_LIMIT_S:
-                if self._process.poll() is not None:
-                    raise ServiceFailed(
-                        f"the service ended with status {self._process.returncode} before it was "
-                        f"ready; the end of its log:\n{self.log_end()}"
-                    )
+                self.check_alive()
                 with contextlib.suppress(httpx.TransportError):
                     if client.get(f"{self.url}/healthz").status_code == 200:
                         self.ready_s = time.monotonic() - self._started
@@ -107,26 +95,26 @@ class ServiceProcess:
         )
 
     def _read_log(self, every_s: float) -> None:
-        """Copy the pipe into the file; in between nobody reads it."""
+        """Copy the pipe into the file, with a pause after each part once the service is ready."""
         assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
-        while part := os.read(pipe, 1 << 20):
-            with contextlib.suppress(ValueError):  # closed: the service has been stopped
-                self._log.write(part)
-                self._log.flush()
-            if self._process.poll() is None and self.ready_s:
-                time.sleep(every_s)
+        with self._process.stdout as pipe:
+            while part := os.read(pipe.fileno(), 1 << 20):
+                with contextlib.suppress(ValueError):  # closed: the service has been stopped
+                    self._log.write(part)
+                    self._log.flush()
+                if self._process.poll() is None and self.ready_s:
+                    time.sleep(every_s)
 
     def log(self) -> str:
-        """What it has logged, as far as it was read."""
+        """What the service has logged, as far as it was read."""
         return Path(self._log.name).read_text("utf-8", errors="replace")
 
     def log_end(self) -> str:
-        """Last lines of its log."""
+        """The last lines of its log."""
         return "\n".join(self.log().splitlines()[-_LOG_LINES_SHOWN:])
 
     def check_alive(self) -> None:
-        """Raise if it has ended.
+        """Do nothing if the service still runs.
 
         Raises:
             ServiceFailed: It has ended.
@@ -137,17 +125,30 @@ class ServiceProcess:
                 f"log:\n{self.log_end()}"
             )
 
-    def processes(self) -> list[int]:
-        """The service's process and all below it."""
-        return [self.pid, *descendants(self.pid)]
+    def processes(self) -> list[psutil.Process]:
+        """The service's first process and all its descendants; none after its end."""
+        try:
+            return [self._first, *self._first.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes that execute tool calls: those without children of their own."""
+        found = []
+        for process in self.processes()[1:]:
+            with contextlib.suppress(psutil.Error):
+                if not process.children() and "resource_tracker" not in _command_line(process):
+                    found.append(process)
+        return found
 
     def stop(self) -> tuple[float, list[str]]:
-        """SIGTERM, then SIGKILL for what is left of it.
+        """Send SIGTERM, then SIGKILL to what is left.
 
         Returns:
-            Seconds until its first process ended, and the command lines that outlived it.
+            Seconds until the first process ended, and the command lines of the processes that
+            outlived it.
         """
-        known = {pid: _start_time(pid) for pid in self.processes()}
+        known = self.processes()
         started = time.monotonic()
         if self._process.poll() is None:
             self._process.terminate()
@@ -155,155 +156,65 @@ class ServiceProcess:
                 self._process.wait(STOP_LIMIT_S)
         seconds = time.monotonic() - started
         ended = self._process.poll() is not None
-        time.sleep(0.3 if ended and len(known) > 1 else 0.0)  # a child may be on its way out
-        # By session, too: what was started meanwhile, or lost its parent, is no known descendant.
-        still = {pid for pid, born in known.items() if born and _start_time(pid) == born}
-        left = sorted(still | set(_of_session(self.pid)))
-        names = [f"{pid} {command_line(pid)}" for pid in left]
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if ended:
+            psutil.wait_procs(known[1:], timeout=0.3)  # a child may be about to end
+        # A process that was started meanwhile, or lost its parent, is in the session only.
+        candidates = {*known, *_in_session(self._process.pid)}
+        left = sorted(filter(_lives, candidates), key=lambda process: process.pid)
+        names = [f"{process.pid} {_command_line(process)}" for process in left]
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         if not ended:
             self._process.wait()
         self._log.close()
         return seconds, names
 
 
-def supported_options() -> frozenset[str]:
-    """Options that the service's command line knows.
-
-    Raises:
-        ServiceFailed: There is no service to ask.
-    """
-    if not SERVICE_PYTHON.exists():
-        raise ServiceFailed(f"{SERVICE_PYTHON} does not exist; make it with install.sh")
-    command = [str(SERVICE_PYTHON), "-m", "env_service", "--help"]
-    asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if asked.returncode != 0:
-        raise ServiceFailed(f"the service's --help fails:\n{asked.stderr.strip()}")
-    words = asked.stdout.replace("[", " ").replace("]", " ").replace(",", " ").split()
-    return frozenset(word for word in words if word.startswith("--"))
+def pss_bytes(processes: Iterable[psutil.Process]) -> int:
+    """Memory of processes; a page that n processes share counts as 1/n in each of them."""
+    return int(_total(processes, lambda process: process.memory_full_info().pss))
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes below one, parents first."""
-    found = []
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, listing.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Processor time of processes and of their children that have ended, so far."""
+    # User, system, and the same of the children.
+    return _total(processes, lambda process: sum(process.cpu_times()[:4]))
 
 
-def worker_processes(pid: int) -> list[int]:
-    """Processes below the service that do its work: those without children of their own."""
-    below = descendants(pid)
-    return [
-        child
-        for child in below
-        if not descendants(child) and "resource_tracker" not in command_line(child)
-    ]
-
-
-def command_line(pid: int) -> str:
-    """Its arguments, or nothing if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    except OSError:
-        return ""
-
-
-def pss_bytes(pids: Sequence[int]) -> int:
-    """Memory of processes; a page that n of them share counts once, as n parts."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1]) * 1024
+def _total(processes: Iterable[psutil.Process], figure: Callable[[psutil.Process], float]) -> float:
+    """The sum of a figure over the processes that still exist."""
+    total = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            total += figure(process)
     return total
 
 
-def cpu_seconds(pids: Sequence[int]) -> float:
-    """Processor time that processes, and children they have waited for, have used so far."""
-    ticks = 0
-    for pid in pids:
-        # User, system, and the same of children.
-        ticks += sum(int(_stat(pid, field)) for field in (11, 12, 13, 14))
-    return ticks / os.sysconf("SC_CLK_TCK")
+def _in_session(leader: int) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):  # it has ended
+            if os.getsid(process.pid) == leader:
+                yield process
 
 
-def interrupt_on_sigterm() -> None:
-    """Let SIGTERM end a script as Ctrl-C does, through every `finally`."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
-class Progress:
-    """One line on standard error that is written over again; nothing where it is no terminal."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def show(self, text: str) -> None:
-        """Replace the line."""
-        if self._shown:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        self.show("")
-
-
-def text_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns as wide as their widest cell, the first to the left, the others to the right.
-
-    >>> print(text_table(["row", "n"], [["a", 10], ["bcde", 9]]))
-    row    n
-    ----  --
-    a     10
-    bcde   9
-    """
-    cells = [[str(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    cells.insert(1, ["-" * width for width in widths])
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in cells
-    )
+def _command_line(process: psutil.Process) -> str:
+    """Its arguments, or nothing if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def _free_port() -> int:
+    # Not seal.evaluation's: that needs packages of the trainer's environment.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _of_session(session: int) -> list[int]:
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return [pid for pid in pids if _start_time(pid) and int(_stat(pid, 3)) == session]
-
-
-def _start_time(pid: int) -> int:
-    """When it started, in the kernel's ticks: tells a process from another of its number.
-
-    0 if it is gone.
-    """
-    return int(_stat(pid, 19)) if _stat(pid, 0) not in ("Z", "0") else 0
-
-
-def _stat(pid: int, field: int) -> str:
-    """A field of /proc/PID/stat, counted from the third, the state; "0" if the process is gone."""
-    try:
-        # Field 2, the name, may hold blanks and brackets.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
-    except OSError:
-        return "0"
+        return int(probe.getsockname()[1])

@@ -1,21 +1,23 @@
-"""The two sides that the benchmark compares, each run by it in a process of its own.
+"""The two sides that the benchmark compares, each in a process of its own.
 
-`python -m benchmarks.service.replay client|baseline JOB` reads a job (JSON) and writes its figures to
-standard output (JSON). `client` plays scripts against a service with `seal.environment.client`, in the
-trainer's environment; `baseline` has bfcl-eval execute the same references, in the service's.
-Neither environment has what the other one needs, so each part imports it where it starts.
+`python -m benchmarks.service.replay JOB` reads a `Job` from a file (JSON) and writes its `Figures`
+to standard output (JSON). Jobs of a client play scripts against a service with
+`seal.environment.client`, in the trainer's environment; in the baseline bfcl-eval executes the same
+references, in the service's environment. Neither environment has the packages of the other one, so
+each side imports what it needs where it starts.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -29,51 +31,84 @@ class Script:
     """Accuracy."""
 
 
-class Replay:
-    """The client's part: plays scripts and notes how long each request took."""
+@dataclass(frozen=True)
+class Job:
+    """What one process does."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    do: Literal["replay", "hold", "baseline"]
+    """Play episodes to their verdict; play their first message only; or bfcl-eval's execution."""
+    scripts: tuple[Script, ...]
+    seconds: float
+    """How long it plays at least; it ends with a whole pass over the scripts."""
+    url: str = ""
+    """Where the service listens."""
+    name: str = ""
+    """Start of the episodes' ids."""
+    clients: int = 0
+    """Concurrent episodes."""
+
+    @classmethod
+    def read(cls, path: Path) -> "Job":
+        """The job in a file."""
+        values = json.loads(path.read_text("utf-8"))
+        scripts = tuple(Script(**script) for script in values.pop("scripts"))
+        return cls(scripts=scripts, **values)
+
+
+@dataclass
+class Figures:
+    """What a process has measured."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    """Processor time of the process."""
+    passes: int = 0
+    """How often the list of scripts was played."""
+    episodes: int = 0
+    ms: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    """Milliseconds of each request, by its kind: create, step, evaluate. Empty: no requests."""
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    """A sentence for each wrong verdict."""
+
+    def measured_passes(self, job: Job) -> Iterator[int]:
+        """Numbers of passes until the job's time is over, at least one; notes what they took."""
+        cpu_started, started = time.process_time(), time.perf_counter()
+        while not self.passes or self.wall_s < job.seconds:
+            yield self.passes
+            self.passes += 1
+            self.episodes += len(job.scripts)
+            self.wall_s = time.perf_counter() - started
+        self.cpu_s = time.process_time() - cpu_started
+
+
+class Replay:
+    """The client's side: plays scripts and notes how long each request took."""
+
+    def __init__(self, job: Job) -> None:
         self._job = job
-        self._scripts = [Script(**script) for script in job["scripts"]]
-        self._ms: dict[str, list[float]] = {"create": [], "step": [], "evaluate": []}
-        self._wrong: list[str] = []
+        self._figures = Figures(ms={"create": [], "step": [], "evaluate": []})
         self._client: Any = None
 
-    async def run(self) -> dict[str, Any]:
+    async def run(self) -> Figures:
         """Whole passes over the scripts until the time is over."""
         from seal.environment.client import EnvironmentClient
 
-        async with EnvironmentClient(self._job["url"], "bfcl") as self._client:
+        async with EnvironmentClient(self._job.url, "bfcl") as self._client:
             await self._client.health()
-            cpu_started = time.process_time()
-            started, passes = time.perf_counter(), 0
-            while not passes or time.perf_counter() - started < self._job["seconds"]:
-                await self._pass(passes)
-                passes += 1
-            wall_s = time.perf_counter() - started
-        return {
-            "wall_s": wall_s,
-            "passes": passes,
-            "episodes": passes * len(self._scripts),
-            "ms": self._ms,
-            "wrong": self._wrong,
-            "cpu_s": time.process_time() - cpu_started,
-        }
+            for number in self._figures.measured_passes(self._job):
+                await self._pass(number)
+        return self._figures
 
     async def _pass(self, number: int) -> None:
-        left = iter(enumerate(self._scripts))
-        kinds: dict[str, Callable[[str, Script], Coroutine[Any, Any, Any]]] = {
-            "replay": self._play,
-            "hold": self._hold,
-        }
-        do = kinds[self._job["do"]]
+        left = iter(enumerate(self._job.scripts))
+        do = self._play if self._job.do == "replay" else self._hold
 
         async def client() -> None:
             for index, script in left:
-                await do(f"{self._job['name']}-{number}-{index}", script)
+                await do(f"{self._job.name}-{number}-{index}", script)
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._job["clients"]):
+            for _ in range(self._job.clients):
                 group.create_task(client())
 
     async def _play(self, instance_id: str, script: Script) -> None:
@@ -83,10 +118,10 @@ class Replay:
         with self._timed("evaluate"):
             verdict = await self._client.evaluate(instance_id)
         await self._client.release(instance_id)
-        if verdict.accuracy != script.expected or not reply.terminated:
-            self._wrong.append(
+        if verdict.accuracy != script.expected or not reply.is_terminated:
+            self._figures.wrong.append(
                 f"{script.task_id}: accuracy {verdict.accuracy}, expected {script.expected}; "
-                f"episode over: {reply.terminated}"
+                f"episode over: {reply.is_terminated}"
             )
 
     async def _hold(self, instance_id: str, script: Script) -> Any:
@@ -102,66 +137,43 @@ class Replay:
         return await self._say(instance_id, 0, script.messages[0])
 
     async def _say(self, instance_id: str, number: int, text: str) -> Any:
+        message = {"role": "assistant", "content": text}
         with self._timed("step"):
-            return await self._client.step(
-                instance_id, number, {"role": "assistant", "content": text}
-            )
+            return await self._client.step(instance_id, number, message)
 
     @contextlib.contextmanager
     def _timed(self, kind: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self._ms[kind].append((time.perf_counter() - started) * 1000)
+        self._figures.ms[kind].append((time.perf_counter() - started) * 1000)
 
 
-def official_execution(job: dict[str, Any]) -> dict[str, Any]:
-    """The baseline's part: bfcl-eval runs the calls of each turn, and at the end its checker."""
-    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
-
+def official_execution(job: Job) -> Figures:
+    """The baseline's side: bfcl-eval executes the calls of each turn, then its checker judges."""
+    from benchmarks.service import references
     from env_service.environments.bfcl.tasks import load_tasks
 
-    tasks = [load_tasks()[script["task_id"]] for script in job["scripts"]]
-    wrong: list[str] = []
-    kept = vars(multi_turn_utils)
-    started, passes = time.perf_counter(), 0
-    cpu_started = time.process_time()
-    while not passes or time.perf_counter() - started < job["seconds"]:
+    tasks = [load_tasks()[script.task_id] for script in job.scripts]
+    figures = Figures()
+    for _ in figures.measured_passes(job):
         for task in tasks:
-            config, classes = dict(task.initial_config), list(task.involved_classes)
-            turns = [list(turn) for turn in task.reference]
-            for calls in filter(None, turns):
-                multi_turn_utils.execute_multi_turn_func_call(
-                    calls, config, classes, "bench", task.task_id, task.long_context
-                )
-            entry = {"id": task.task_id, "initial_config": config, "involved_classes": classes}
-            steps = [[calls] if calls else [] for calls in turns]
-            verdict = multi_turn_checker.multi_turn_checker(
-                steps, turns, entry, task.category, "bench"
-            )
+            for calls in filter(None, task.reference):
+                references.execute(task, calls)
+            verdict = references.verdict(task, references.in_one_step(task.reference))
             if not verdict["valid"]:
-                wrong.append(f"{task.task_id}: the official checker says {verdict['error_type']}")
-            # It would keep every instance for ever, and the next pass would go on with them.
-            for name in [name for name in kept if name.endswith("_instance")]:
-                del kept[name]
-        passes += 1
-    return {
-        "wall_s": time.perf_counter() - started,
-        "passes": passes,
-        "episodes": passes * len(tasks),
-        "ms": {},
-        "wrong": wrong,
-        "cpu_s": time.process_time() - cpu_started,
-    }
+                figures.wrong.append(
+                    f"{task.task_id}: the official checker says {verdict['error_type']}"
+                )
+    return figures
 
 
 def main(argv: list[str]) -> int:
-    """Do one part of a job."""
-    # Ctrl-C is for the benchmark, which then ends this process.
+    """Do the job of a file."""
+    # Ctrl-C reaches the benchmark, too, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    part, path = argv
-    job = json.loads(Path(path).read_text("utf-8"))
-    figures = asyncio.run(Replay(job).run()) if part == "client" else official_execution(job)
-    json.dump(figures, sys.stdout)
+    job = Job.read(Path(*argv))
+    figures = official_execution(job) if job.do == "baseline" else asyncio.run(Replay(job).run())
+    json.dump(dataclasses.asdict(figures), sys.stdout)
     return 0
 
 

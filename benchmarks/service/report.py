@@ -1,4 +1,4 @@
-"""What the benchmark has measured: rows, targets, and how they are printed.
+"""What the benchmark has measured: rows, targets, and how they are shown.
 
 In: figures. Out: text for a person, JSON for a program. Knows nothing of how they were measured.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.service.process import text_table
+from benchmarks.output import figures_table, text_of
 
 BASE, LONG_CONTEXT, TRAINING = "base", "long_context", "training step, 32 x 8"
 TRAINING_TASKS, ROLLOUTS = 32, 8
@@ -52,9 +52,9 @@ class Row:
     ratio: float | None = None
     """Episodes a second over those of the baseline."""
     service_cpu_s: float | None = None
-    """Processor time of the service's processes; None where they are not ours."""
+    """Processor time of the service's processes; None if the benchmark did not start them."""
     client_cpu_s: float | None = None
-    """Processor time of the process that replays, for the baseline all there is."""
+    """Processor time of the processes that replay; of the baseline: all of it."""
 
     @property
     def episodes_per_s(self) -> float:
@@ -75,11 +75,11 @@ class Target:
     value: float
     limit: float
     at_least: bool = False
-    """The figure should not be below the limit; otherwise it should not be above."""
+    """True: the figure should not be below the limit. False: it should be below the limit."""
 
     @property
     def met(self) -> bool:
-        """Whether it is as it should be."""
+        """Whether the figure is as it should be."""
         return self.value >= self.limit if self.at_least else self.value < self.limit
 
 
@@ -95,7 +95,13 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def targets(rows: Sequence[Row], memory: dict[str, float], ready_s: float | None) -> list[Target]:
-    """What the figures should be."""
+    """What the figures should be.
+
+    Args:
+        rows: All rows of a run.
+        memory: Bytes "before", "with" and "after" idle "episodes"; empty: not measured.
+        ready_s: Seconds from the service's start until it answered; None: not measured.
+    """
     of = {(row.name, row.clients): row for row in rows}
     base, long_context = of[BASE, 32], of[LONG_CONTEXT, 32]
     assert base.step is not None and base.create is not None
@@ -118,7 +124,7 @@ def targets(rows: Sequence[Row], memory: dict[str, float], ready_s: float | None
 
 
 def report(rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target]) -> str:
-    """The tables."""
+    """The tables; see `targets` for the arguments."""
     head = ["row", "clients", "episodes/s", "steps/s", "steps/ep.", "create ms", "step ms"]
     head += ["evaluate ms", "of baseline", "service cpu s", "client cpu s", "wall s", "passes"]
     cells = [
@@ -129,13 +135,13 @@ def report(rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target
             f"{row.steps_per_s:.0f}",
             f"{row.steps / row.episodes:.1f}",
             *(latency or "-" for latency in (row.create, row.step, row.evaluate)),
-            "-" if row.ratio is None else f"{row.ratio:.3f}",
-            *(_seconds(row.service_cpu_s), _seconds(row.client_cpu_s), f"{row.wall_s:.1f}"),
+            _figure(row.ratio, ".3f"),
+            *(_figure(s, ".1f") for s in (row.service_cpu_s, row.client_cpu_s, row.wall_s)),
             row.passes,
         ]
         for row in rows
     ]
-    parts = [text_table(head, cells), "Latencies are p50 / p99 as a client sees them."]
+    parts = [text_of(figures_table(head, cells)), "Latencies are p50 / p99 as a client sees them."]
     if memory:
         megabytes = [f"{memory[when] / MEGABYTE:.0f} MB" for when in ("before", "with", "after")]
         parts.append(
@@ -151,12 +157,12 @@ def report(rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target
         ]
         for goal in goals
     ]
-    parts.append(text_table(["target", "measured", "wanted", ""], lines))
+    parts.append(text_of(figures_table(["target", "measured", "wanted", ""], lines)))
     return "\n\n".join(parts)
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _figure(value: float | None, style: str) -> str:
+    return "-" if value is None else format(value, style)
 
 
 def as_json(

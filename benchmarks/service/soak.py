@@ -1,12 +1,14 @@
 """Let many clients use and abuse the environment service for minutes, and check what they get.
 
+    .venv-bfcl/bin/python -m benchmarks.service.soak --minutes 10 --clients 64
+
 Clients play references with seeded mistakes. They give up waiting and ask again, send steps and
-creates twice, evaluate in mid-episode, leave episodes behind, and now and then call a tool that
-takes far too long; meanwhile worker processes are killed or stopped for good (SIGSTOP), and the
-service's log is a pipe that is hardly read. Whatever happens, an episode's verdict has to be the
-one that bfcl-eval's own checker gives for the calls that were sent, and a repeated request has to
-get the same answer. At the end no episode, no process, no file and no memory may be left over. Exit
-status 1 if anything is violated.
+creates twice, evaluate in the middle of an episode, leave episodes behind, and now and then call a
+tool that takes far too long. Meanwhile worker processes are killed or stopped for good (SIGSTOP),
+and the service's log is a pipe that is read seldom. Whatever happens, an episode's verdict has to
+be that of bfcl-eval's own checker on the calls that were sent, and a repeated request has to get
+the same answer. At the end no episode, no process, no file and no memory may be left over. The exit
+status is 1 if anything of this is violated.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import asyncio
 import contextlib
 import json
 import multiprocessing
+import signal
 import sys
 import tempfile
 import time
@@ -22,19 +25,14 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.service.process import (
-    Progress,
-    ServiceFailed,
-    ServiceProcess,
-    interrupt_on_sigterm,
-    pss_bytes,
-    supported_options,
-    text_table,
-)
+from rich.console import Console
+
+from benchmarks.output import figures_table, text_of
+from benchmarks.service.process import ServiceFailed, ServiceProcess, pss_bytes
 from benchmarks.service.soak_clients import CLIENTS_A_POOL, IDLE_TIMEOUT_S, Soak
 from benchmarks.service.soak_episodes import ignore_interrupts
 
-CALL_TIME_LIMIT_S = 2.0
+OPTIONS = (f"--idle-timeout={IDLE_TIMEOUT_S:g}", "--call-time-limit=2")
 STOP_LIMIT_S = 5.0
 READ_LOG_EVERY_S = 5.0
 MEMORY_FACTOR, MEMORY_EXTRA = 1.2, 50_000_000
@@ -42,11 +40,9 @@ VIOLATIONS_SHOWN = 20
 MEGABYTE = 1_000_000
 
 
-async def run(
-    soak: Soak, service: ServiceProcess, args: argparse.Namespace, expire: bool
-) -> dict[str, float]:
-    """The whole run; bytes of memory after warm-up and at the end."""
-    progress = Progress()
+async def run(soak: Soak, service: ServiceProcess, args: argparse.Namespace) -> dict[str, float]:
+    """The whole run; bytes of memory after warm-up ("warm") and at the "end"."""
+    progress = Console(stderr=True).status("")
     seconds = args.minutes * 60
     started = time.monotonic()
     deadline = started + seconds
@@ -54,6 +50,7 @@ async def run(
     tasks = [asyncio.create_task(soak.client(deadline)) for _ in range(args.clients)]
     if args.kill_every:
         tasks.append(asyncio.create_task(soak.kill_workers(args.kill_every, deadline)))
+    progress.start()
     try:
         while not all(task.done() for task in tasks):
             await asyncio.wait(tasks, timeout=0.5, return_when=asyncio.FIRST_EXCEPTION)
@@ -65,16 +62,16 @@ async def run(
             if not warm and elapsed > min(60.0, seconds / 5):
                 warm = pss_bytes(service.processes())
             counts = soak.counts
-            progress.show(
+            progress.update(
                 f"{elapsed:.0f} of {seconds:.0f} s, {counts['episodes']} episodes, "
                 f"{counts['workers killed']} kills, {counts['violations']} violations"
             )
-        progress.show("waiting for the abandoned episodes to go")
-        await soak.forget(expire)
+        progress.update("waiting for the abandoned episodes to go")
+        await soak.forget()
         await asyncio.sleep(2.0)
         return {"warm": float(warm), "end": float(pss_bytes(service.processes()))}
     finally:
-        progress.clear()
+        progress.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -84,7 +81,7 @@ async def run(
 def check_leftovers(
     soak: Soak, service: ServiceProcess, folder: Path, memory: dict[str, float]
 ) -> float:
-    """Memory, the end of the service, processes, files; seconds from SIGTERM to the end."""
+    """End the service; check memory, processes and files. Returns its seconds from SIGTERM."""
     allowed = memory["warm"] * MEMORY_FACTOR + MEMORY_EXTRA
     if memory["end"] > allowed:
         soak.violated(
@@ -113,7 +110,7 @@ def summary(
     values["memory after warm-up, MB"] = round(memory["warm"] / MEGABYTE)
     values["memory at the end, MB"] = round(memory["end"] / MEGABYTE)
     values["SIGTERM to the end, s"] = round(stop_s, 2)
-    parts = [text_table(["what", "how much"], list(values.items())), *notes]
+    parts = [text_of(figures_table(["what", "how much"], list(values.items()))), *notes]
     if soak.violations:
         parts.append("Violations, the first ones:")
         parts += [f"- {text[:600]}" for text in soak.violations[:VIOLATIONS_SHOWN]]
@@ -123,21 +120,18 @@ def summary(
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line, run, print."""
     args = _arguments(argv)
-    interrupt_on_sigterm()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     spawn = multiprocessing.get_context("spawn")
     verdicts = ProcessPoolExecutor(1, mp_context=spawn, initializer=ignore_interrupts)
+    notes: list[str] = []
     try:
-        options, notes = _service_options(supported_options())
         with contextlib.ExitStack() as stack:
             stack.callback(verdicts.shutdown, cancel_futures=True)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            options = [*options, *args.service_options]
+            options = [*OPTIONS, *args.service_options]
             service = stack.enter_context(ServiceProcess(options, folder, READ_LOG_EVERY_S))
-            expire = any(option.startswith("--idle-timeout") for option in options)
-            slow = any(option.startswith("--call-time-limit") for option in options)
-            pools = -(-args.clients // CLIENTS_A_POOL)
-            soak = Soak(service, verdicts, args.seed, pools, slow)
-            memory = asyncio.run(run(soak, service, args, expire))
+            soak = Soak(service, verdicts, args.seed, -(-args.clients // CLIENTS_A_POOL))
+            memory = asyncio.run(run(soak, service, args))
             if args.kill_every and not soak.counts["workers killed"]:
                 notes.append("note: no worker process was found to kill")
             stop_s = check_leftovers(soak, service, folder, memory)
@@ -154,17 +148,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if soak.violations else 0
 
 
-def _service_options(known: frozenset[str]) -> tuple[list[str], list[str]]:
-    """Options the service is started with, and a note on each that it does not know."""
-    wanted = {"--idle-timeout": IDLE_TIMEOUT_S, "--call-time-limit": CALL_TIME_LIMIT_S}
-    options = [f"{name}={value:g}" for name, value in wanted.items() if name in known]
-    notes = [f"note: the service has no {name}" for name in wanted if name not in known]
-    return options, notes
-
-
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.service.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="duration (%(default)s)")
     parser.add_argument("--clients", type=int, default=64, help="concurrent clients (%(default)s)")

@@ -1,14 +1,14 @@
 """The clients of the soak: what they do to the service, and what they count and find wrong.
 
-In: a running service and a process that computes official verdicts. Out: counts, violations, and
-the ids of the episodes that were left behind. One `Soak` is one run.
+In: a running service, and a process that computes official verdicts. Out: counts and violations.
+One `Soak` is one run.
 """
 
 import asyncio
 import contextlib
 import itertools
-import os
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -16,21 +16,21 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import httpx
+import psutil
 
-from benchmarks.service.process import ServiceProcess, worker_processes
+from benchmarks.service.process import ServiceProcess
 from benchmarks.service.soak_episodes import TOOL_FORMAT, SoakEpisode, draw, official_verdict
 
 IDLE_TIMEOUT_S = 20.0
-"""Of the service; abandoned episodes go away after it."""
+"""Of the service: an abandoned episode is released after it."""
 ANSWER_LIMIT_S = 60.0
-"""A request that has no answer after this long, repeats included, is a violation."""
+"""A request without an answer after this long, repeats included, is a violation."""
 SLOW_EVERY_S = 15.0
 """Seconds between episodes with a slow call: each may cost a worker."""
-
 STOPPED_SHARE = 0.2
-"""Of the worker processes that are ended: stopped (SIGSTOP) and not killed."""
+"""Share of the chosen worker processes that are stopped (SIGSTOP) instead of killed."""
 
-# How often a client does what.
+# Probability of each, for a request or a step.
 GIVES_UP, SENDS_TWICE, SENDS_AT_ONCE, CREATES_TWICE = 0.04, 0.05, 0.02, 0.05
 EVALUATES_EARLY, ABANDONS = 0.02, 0.005
 
@@ -38,11 +38,11 @@ CLIENTS_A_POOL = 8
 """Clients for each pool of connections."""
 
 NOT_NOW = ("instance_busy", "too_many_episodes")
-"""Refusals after which a client asks again, as after every 503."""
+"""Refusals after which a client asks again, as it does after every 503."""
 
 
 class Violation(Exception):
-    """The service did what it must not do; the message says what."""
+    """The service broke a rule; the message says which."""
 
 
 class Soak:
@@ -51,9 +51,8 @@ class Soak:
     Args:
         service: The service.
         verdicts: A process that computes official verdicts.
-        seed: Of the clients' choices; timing, and so the whole run, is never the same.
+        seed: Of the clients' choices. Timing differs, so no two runs are the same.
         pools: Pools of connections that the clients share.
-        slow: Whether some episodes have a slow call.
     """
 
     def __init__(
@@ -62,14 +61,13 @@ class Soak:
         verdicts: ProcessPoolExecutor,
         seed: int,
         pools: int,
-        slow: bool,
     ) -> None:
         self._service = service
         self._verdicts = verdicts
         self._seed = seed
         self._numbers = itertools.count()
-        self._next_slow = time.monotonic() + SLOW_EVERY_S / 2 if slow else float("inf")
-        # httpcore looks at every connection of a pool before each request: several small ones.
+        self._next_slow = time.monotonic() + SLOW_EVERY_S / 2
+        # Several small pools: httpcore looks at every connection of a pool before each request.
         self._pools = [
             httpx.AsyncClient(
                 base_url=service.url,
@@ -79,10 +77,8 @@ class Soak:
             )
             for _ in range(pools)
         ]
-        self._http = self._pools[0]
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
-        self.abandoned: list[str] = []
         self.slowest_s = 0.0
 
     async def client(self, deadline: float) -> None:
@@ -118,7 +114,6 @@ class Soak:
                     self._check_stopped(reply)
                 if rng.random() < ABANDONS:
                     self.counts["episodes abandoned"] += 1
-                    self.abandoned.append(instance_id)
                     return
                 if rng.random() < EVALUATES_EARLY:
                     await self._ok("/evaluate", {"instance_id": instance_id}, rng)
@@ -224,36 +219,25 @@ class Soak:
             await asyncio.sleep(every_s * rng.uniform(0.5, 1.5))
             if time.monotonic() > deadline:
                 return
-            workers = worker_processes(self._service.pid)
+            workers = self._service.workers()
             if workers:
                 stopped = rng.random() < STOPPED_SHARE
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rng.choice(workers), signal.SIGSTOP if stopped else signal.SIGKILL)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    chosen = rng.choice(workers)
+                    chosen.send_signal(signal.SIGSTOP if stopped else signal.SIGKILL)
                     self.counts["workers stopped" if stopped else "workers killed"] += 1
 
-    async def live_episodes(self) -> int | None:
-        """What the service counts, None if it does not tell."""
-        response = await self._http.get("/metrics")
-        for line in response.text.splitlines() if response.status_code == 200 else ():
-            if line.startswith("env_service_episodes_live "):
-                return int(float(line.split()[1]))
-        return None
+    async def live_episodes(self) -> int:
+        """What the service counts."""
+        response = await self._pools[0].get("/metrics")
+        (counted,) = re.findall(r"^env_service_episodes_live (\S+)", response.text, re.MULTILINE)
+        return int(float(counted))
 
-    async def forget(self, expire: bool) -> None:
-        """Wait until the abandoned episodes have expired, or release them; none may be left."""
-        if not expire:
-            for instance_id in self.abandoned:
-                await self._http.post("/release", json={"instance_id": instance_id})
-        deadline = time.monotonic() + (IDLE_TIMEOUT_S * 1.5 + 5 if expire else 1)
-        while time.monotonic() < deadline and await self.live_episodes() != 0:
+    async def forget(self) -> None:
+        """Wait until the abandoned episodes have expired; none may be left."""
+        deadline = time.monotonic() + IDLE_TIMEOUT_S * 1.5 + 5
+        while (live := await self.live_episodes()) and time.monotonic() < deadline:
             await asyncio.sleep(0.5)
-        live = await self.live_episodes()
-        if live is None:
-            answers = [
-                await self._http.post("/get_info", json={"instance_id": instance_id})
-                for instance_id in self.abandoned
-            ]
-            live = sum(answer.status_code not in (404, 410) for answer in answers)
         if live:
             self.violated(f"{live} episodes are live after the end")
 

@@ -1,10 +1,10 @@
 """Episodes of the soak: references with seeded mistakes, and bfcl-eval's verdict on them.
 
-In: a random.Random. Out: the messages of one episode and the calls in them. The verdict is computed
-by the unmodified multi_turn_checker, in a process that does nothing else: it keeps what it makes in
-its module, and evaluates text.
+In: a random.Random. Out: the messages of one episode, and the calls in them. The verdict is
+computed in a process that does nothing else: bfcl-eval's checker keeps what it makes in its module,
+and evaluates text.
 
-What bfcl-eval does otherwise than the service on purpose is left out: calls of tools that are not
+Left out is what the service does otherwise than bfcl-eval on purpose: calls of tools that are not
 revealed yet, text in an argument that looks like a call, and mistakes in the long-context TravelAPI
 (its instances share their credit cards, so bfcl-eval cannot see a wrong booking).
 """
@@ -15,26 +15,24 @@ import re
 import signal
 from dataclasses import dataclass
 
-from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
 from bfcl_eval.eval_checker.multi_turn_eval.func_source_code import long_context
 
+from benchmarks.service.references import BEFORE_ITS_REVEAL, verdict
 from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
 from seal.formats import ToolCall, parse, render_calls
 
 TOOL_FORMAT = "hermes"
-BEFORE_ITS_REVEAL = "multi_turn_miss_func_49"
-"""Its reference calls a tool before it is revealed."""
 MISTAKES = ("none", "drop", "repeat", "wrong value", "wrong value")
 STEPS_A_TURN = 20
-"""More end the episode; bfcl-eval's checker knows no such limit."""
+"""More steps in a turn end the episode; bfcl-eval's checker has no such limit."""
 
 Turns = tuple[tuple[tuple[str, ...], ...], ...]
-"""Text of each call of each step of each turn, as bfcl-eval's checker takes them."""
+"""Text of each call of each step of each turn."""
 
 
 @dataclass(frozen=True)
 class SoakEpisode:
-    """What a client says."""
+    """What a client says, and the calls in it."""
 
     task_id: str
     messages: tuple[str, ...]
@@ -42,16 +40,20 @@ class SoakEpisode:
     turns: Turns
     """The same calls for the official checker."""
     slow_message: int | None
-    """Index of the message with a call that takes far too long or too much memory."""
+    """Index of the message with a call that takes far too long or too much memory; None: none."""
 
 
 def draw(rng: random.Random, slow: bool) -> SoakEpisode:
-    """An episode; with a slow call in it where asked for."""
-    wanted = "MathAPI" if slow else ""
+    """A random episode.
+
+    Args:
+        rng: Makes all choices.
+        slow: Whether it has a slow call.
+    """
     tasks = [
         task
         for task in load_tasks().values()
-        if task.task_id != BEFORE_ITS_REVEAL and (not slow or wanted in task.involved_classes)
+        if task.task_id != BEFORE_ITS_REVEAL and (not slow or "MathAPI" in task.involved_classes)
     ]
     task = rng.choice(tasks)
     program = [[_as_read(call) for call in turn] for turn in reference_calls(task)]
@@ -59,7 +61,7 @@ def draw(rng: random.Random, slow: bool) -> SoakEpisode:
         program = _with_mistake(program, rng.choice(MISTAKES) if _comparable(task) else "none", rng)
     slow_turn = None
     if slow:
-        # One is refused for its memory, the other computes for a while.
+        # The first is refused for its memory, the second computes for a while.
         precision = rng.choice((10**9, 3 * 10**7))
         slow_turn = rng.randrange(len(program))
         call = ToolCall("square_root", {"number": 2, "precision": precision})
@@ -79,40 +81,26 @@ def draw(rng: random.Random, slow: bool) -> SoakEpisode:
 
 
 def official_verdict(task_id: str, turns: Turns) -> bool:
-    """What bfcl-eval says; a checker that raises does not pass an episode."""
-    task = load_tasks()[task_id]
-    entry = {
-        "id": task_id,
-        "initial_config": dict(task.initial_config),
-        "involved_classes": list(task.involved_classes),
-    }
-    steps = [[list(step) for step in turn] for turn in turns]
-    reference = [list(turn) for turn in task.reference]
+    """Whether bfcl-eval passes the calls; if its checker raises, it does not."""
     cards = copy.deepcopy(long_context.CREDIT_CARD_EXTENSION)
     try:
-        verdict = multi_turn_checker.multi_turn_checker(
-            steps, reference, entry, task.category, "soak"
-        )
-        return bool(verdict["valid"])
+        return bool(verdict(load_tasks()[task_id], turns)["valid"])
     except Exception:  # the named border: the checker compares whatever the calls have left
         return False
     finally:
-        kept = vars(multi_turn_utils)
-        for name in [name for name in kept if name.endswith("_instance")]:
-            del kept[name]
-        # Long-context bookings charge these for good.
+        # Bookings of long-context tasks charge these cards for good.
         long_context.CREDIT_CARD_EXTENSION.clear()
         long_context.CREDIT_CARD_EXTENSION.update(cards)
 
 
 def ignore_interrupts() -> None:
-    """For the process of the official verdicts: signals are for the soak, which then ends it."""
+    """For the process of the official verdicts: the soak handles signals, and then ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _comparable(task: BfclTask) -> bool:
-    """Whether mistakes are judged alike."""
+    """Whether service and bfcl-eval judge mistakes in this task alike."""
     if task.long_context and "TravelAPI" in task.involved_classes:
         return False
     return not any(
@@ -157,7 +145,7 @@ def _with_wrong_value(call: ToolCall, rng: random.Random) -> ToolCall:
 
 
 def _as_read(call: ToolCall) -> ToolCall:
-    """The call as the service reads it: JSON knows no tuples."""
+    """The call as the service reads it: JSON has no tuples."""
     return parse(render_calls([call], TOOL_FORMAT), TOOL_FORMAT).calls[0]
 
 

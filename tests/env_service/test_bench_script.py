@@ -1,18 +1,22 @@
 """The benchmark's arithmetic and tables, and what it plays."""
 
+import dataclasses
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.service import report as bench_report
-from benchmarks.service.bench import BEFORE_ITS_REVEAL, scripts_of
-from benchmarks.service.process import cpu_seconds, descendants, pss_bytes, text_table
-from benchmarks.service.report import BASE, LONG_CONTEXT, TRAINING, Latency, Row, Target, percentile
+import psutil
+import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.output import figures_table, text_of
+from benchmarks.service import report as bench_report
+from benchmarks.service.process import ServiceFailed, ServiceProcess, cpu_seconds, pss_bytes
+from benchmarks.service.references import BEFORE_ITS_REVEAL, in_one_step, scripts_of, verdict
+from benchmarks.service.replay import Figures, Job, Script
+from benchmarks.service.report import BASE, LONG_CONTEXT, TRAINING, Latency, Row, Target, percentile
+from env_service.environments.bfcl.tasks import load_tasks
 
 
 def row(name: str, clients: int, wall_s: float = 2.0) -> Row:
@@ -28,8 +32,10 @@ def test_percentiles_are_values_that_were_measured() -> None:
 
 
 def test_columns_are_aligned() -> None:
-    table = text_table(["what", "n"], [["a", 10], ["longer", 9]])
-    assert table.splitlines() == ["what     n", "------  --", "a       10", "longer   9"]
+    table = text_of(figures_table(["what", "n"], [["a", 10], ["longer", 9]]))
+    head, _, *rows = table.splitlines()
+    assert [head.split(), *map(str.split, rows)] == [["what", "n"], ["a", "10"], ["longer", "9"]]
+    assert {len(line) for line in (head, *rows)} == {len(head)}
 
 
 def test_targets_and_report() -> None:
@@ -59,13 +65,43 @@ def test_scripts_end_every_turn_and_know_the_impossible_task() -> None:
     assert len(single.messages) > len(possible.messages)
 
 
+def test_the_official_checker_judges_a_task_anew_each_time() -> None:
+    task = load_tasks()["multi_turn_base_0"]
+    for _ in range(2):
+        assert verdict(task, in_one_step(task.reference))["valid"]
+    assert not verdict(task, [[] for _ in task.reference])["valid"]
+
+
+def test_a_job_travels_as_json_and_its_last_pass_is_whole(tmp_path: Path) -> None:
+    job = Job("replay", (Script("a", ("Done.",), 1.0),), seconds=0.0, clients=3)
+    (tmp_path / "job").write_text(json.dumps(dataclasses.asdict(job)))
+    read = Job.read(tmp_path / "job")
+    assert (read.do, read.clients, read.scripts[0].task_id) == ("replay", 3, "a")
+    figures = Figures()
+    assert list(figures.measured_passes(job)) == [0]
+    assert (figures.passes, figures.episodes) == (1, 1)
+    assert figures.wall_s > 0
+
+
 def test_processes_are_measured() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process, this = psutil.Process(child.pid), psutil.Process()
     try:
-        assert child.pid in descendants(os.getpid())
-        assert pss_bytes([child.pid]) > 0
-        assert cpu_seconds([os.getpid(), child.pid]) > 0
+        assert process in this.children()
+        assert pss_bytes([process]) > 0
+        assert cpu_seconds([this, process]) > 0
     finally:
         child.communicate(b"\n")
-    assert child.pid not in descendants(os.getpid())
-    assert pss_bytes([child.pid]) == 0
+    assert pss_bytes([process]) == 0
+
+
+def test_a_service_is_found_with_its_workers_and_leaves_nothing(tmp_path: Path) -> None:
+    with ServiceProcess(["--env=toy", "--workers=2"], tmp_path, read_log_every_s=0.1) as service:
+        known = service.processes()
+        assert service.ready_s > 0 and known[0].pid == service.workers()[0].parents()[0].pid
+        service.workers()[0].kill()
+        seconds, left = service.stop()
+    assert seconds < 10 and left == []
+    assert not any(process.is_running() for process in known)
+    with pytest.raises(ServiceFailed, match="unrecognized arguments"):
+        ServiceProcess(["--no-such-option"]).__enter__()

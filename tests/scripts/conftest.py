@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.service.process import SERVICE_PYTHON, ServiceProcess
+from benchmarks import SERVICE_PYTHON
+from benchmarks.service.process import ServiceProcess
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,59 @@
+"""What the measurements show: tables, what goes on at the moment, the machine they ran on."""
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+def figures_table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None
+) -> Table:
+    """A table with its first column aligned to the left and the others to the right."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    for place, name in enumerate(head):
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
+
+
+def text_of(table: Table) -> str:
+    """The table as lines of text, for a report that may go into a file."""
+    console = Console(width=250, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().rstrip("\n")
+
+
+@contextlib.contextmanager
+def shown(what: str) -> Iterator[None]:
+    """Show what goes on and since when, on standard error if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
+def machine() -> dict[str, Any]:
+    """Cores of this process, load average of the last minute, version of Python."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": os.getloadavg()[0],
+        "python": platform.python_version(),
+    }
+
+
+def machine_line(about: dict[str, Any]) -> str:
+    """The first line of a report."""
+    return f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n"

@@ -1,0 +1,1 @@
+"""Measurements of the environment service: its speed (bench), and its endurance (soak)."""
