@@ -1,4 +1,4 @@
-"""Who may import whom (the README's house): rooms, and what each may name."""
+"""Who may import whom (docs/house.md): rooms, and what each may name."""
 
 import ast
 import sys
