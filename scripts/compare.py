@@ -23,16 +23,16 @@ from rich.console import Console
 from seal.launch.interrupts import interrupt_once
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError, load_study
-from seal.study.launches import read_launches, run_minutes
-from seal.study.logs import FINISHED
-from seal.study.power import POWER, detectable, spread, sureness
-from seal.study.report import report, sibling_tasks, training_tasks
-from seal.study.runs import (
+from seal.study.launch_log import read_launches, run_minutes
+from seal.study.launching import (
     keep_study,
     read_runs,
     run_all,
     study_folder,
 )
+from seal.study.logs import FINISHED
+from seal.study.power import POWER, detectable, spread, sureness
+from seal.study.report import report, sibling_tasks, training_tasks
 from seal.study.scores import LAST, Runs, passes, read_suite
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,72 +26,20 @@ Exit status: 0; 1 with one sentence; 2 where the command line is wrong; 130 afte
 """
 
 import argparse
-import asyncio
-import contextlib
-import os
 import signal
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig
-
-from seal.environment.access_token import TokenError, read_token
-from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.evaluation import benchmark, local_model, official_bfcl, official_tau2
-from seal.evaluation.endpoint import STRUCTURED, Endpoint, check_calls_tools, find_endpoint
+from seal.environment.client import EnvironmentFault
+from seal.evaluation.endpoint import STRUCTURED, is_url
+from seal.evaluation.evaluate import SUITES, Request, evaluate
 from seal.evaluation.faults import EvaluationError
-from seal.evaluation.programs import console, progress_bar
-from seal.evaluation.settings import (
-    decoding_of,
-    endpoint_settings,
-    folder_settings,
-    keep_settings,
-    locked,
-    v3_settings,
-)
-from seal.evaluation.tables import Row, row_of, show
+from seal.evaluation.official_tau2 import USER_MODEL
+from seal.evaluation.tables import model_figures, show
 from seal.formats import FORMATS
-from seal.launch.folders import RunError
-from seal.launch.processes import Family
-from seal.launch.recipe import RecipeError, load_recipe
-from seal.launch.service import check_service, start_service, urls
+from seal.launch.folders import ROOT, RunError
+from seal.launch.recipe import RecipeError
 from seal.records.validation_log import BadValidationLog
-
-ROOT = Path(__file__).resolve().parents[1]
-SUMMARY = ROOT / "scripts/stats_validation_bfcl.py"
-BFCL_V3, TAU2 = "bfcl_v3", "tau2"
-SUITES = (BFCL_V3, *official_bfcl.CATEGORIES, TAU2)
-
-
-def main(argv: list[str]) -> int:
-    """Read the command line and evaluate, or print tables; the exit code tells success."""
-    args = parse_arguments(argv)
-    try:
-        if args.table:
-            rows = [row_of(name, folder) for name, folder in args.table]
-            show(rows, args.json)
-            return 0
-        return run(args)
-    except (
-        EvaluationError,
-        EnvironmentFault,
-        BadValidationLog,
-        RunError,
-        RecipeError,
-        TokenError,
-        OSError,
-    ) as error:
-        print(f"evaluate: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("evaluate: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-
-
-# ---- command line ------------------------------------------------------------------------------
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
@@ -149,7 +97,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     official("--categories", metavar="A,B", help="some of a bfcl_v4 suite's")
     official(
         "--user-llm",
-        default=official_tau2.USER_MODEL,
+        default=USER_MODEL,
         metavar="NAME",
         help="plays tau2's users, as litellm names it (default openai/gpt-4.1)",
     )
@@ -183,210 +131,30 @@ def _named(text: str) -> tuple[str, Path]:
     return name, Path(folder)
 
 
-def is_url(model: str) -> bool:
-    """Whether --model is an endpoint."""
-    return model.startswith(("http://", "https://"))
-
-
-# ---- one evaluation ----------------------------------------------------------------------------
-
-
-def run(args: argparse.Namespace) -> int:
-    """Evaluate a model on a suite."""
-    overrides = [*([f"backbone={args.backbone}"] if args.backbone else []), *args.override]
-    if args.tool_format and args.tool_format != STRUCTURED:
-        overrides.append(f"env_service.tool_format={args.tool_format}")
-    recipe = load_recipe(args.conf, overrides)
-    categories = official_categories(args)
-    if args.suite in official_bfcl.CATEGORIES:
-        official_bfcl.check_can_run(args.suite, categories)
-    elif args.suite == TAU2:
-        official_tau2.check_can_run(args.user_llm)
-    endpoint = None
-    if is_url(args.model):
-        endpoint = asyncio.run(
-            find_endpoint(args.model.rstrip("/"), args.served_model, key_of(args))
-        )
-        name = endpoint.model.strip("/")
-    else:
-        local_model.check_model(Path(args.model))
-        name = Path(args.model).resolve().name
-    out = args.out or ROOT / "experiments/evaluation" / name.replace("/", "_")
-    folder = out / args.suite
-    suite: dict[str, Any] = {"categories": list(categories)}
-    if args.suite == BFCL_V3:
-        suite = v3_settings(parquet_of(args), args.tasks, decoding_of(recipe, args.tool_format))
-    elif args.suite == TAU2:
-        suite = {"user_llm": args.user_llm, "trials": args.trials}
-    settings = {
-        "suite": args.suite,
-        "tasks": args.tasks,
-        **(
-            endpoint_settings(endpoint)
-            if endpoint
-            else folder_settings(Path(args.model), recipe, parsed_format(args, recipe), args.vllm)
-        ),
-        **suite,
-    }
-    with contextlib.ExitStack() as closing:
-        out.mkdir(parents=True, exist_ok=True)
-        closing.enter_context(locked(out, args.suite))
-        keep_settings(folder, settings)
-        family = Family()
-        closing.callback(family.end)
-        if args.suite == BFCL_V3:
-            status = run_bfcl_v3(args, recipe, endpoint, folder, family)
-        else:
-            endpoint = endpoint or serve(args, recipe, out / f"{args.suite}-vllm.log", family)
-            run_official(args, recipe, categories, endpoint, folder, family)
-            status = 0
-    row = row_of(name, out)
-    show([Row(name, row.figures, row.notes)], args.json)
-    return status
-
-
-def key_of(args: argparse.Namespace) -> str | None:
-    """The endpoint's key."""
-    name = official_tau2.ENDPOINT_KEY if args.suite == TAU2 else "OPENAI_API_KEY"
-    return os.environ.get(name, "").strip() or None
-
-
-def parsed_format(args: argparse.Namespace, recipe: DictConfig) -> str:
-    """The format that a folder's vLLM parses; of our episodes the service does, as in training."""
-    return "" if args.suite == BFCL_V3 else str(recipe.env_service.tool_format)
-
-
-def official_categories(args: argparse.Namespace) -> tuple[str, ...]:
-    """Categories of a bfcl_v4 suite that are wanted; none for the others."""
-    every = official_bfcl.CATEGORIES.get(args.suite, ())
-    return tuple(args.categories.split(",")) if args.categories else tuple(every)
-
-
-def serve(args: argparse.Namespace, recipe: DictConfig, log: Path, family: Family) -> Endpoint:
-    """Start a vLLM for the folder that was named."""
-    port = local_model.free_port()
-    tool_format = parsed_format(args, recipe)
-    command = local_model.serving_command(
-        Path(args.model), port, recipe, tool_format, log.parent, args.vllm
-    )
-    console.print(f"starting vLLM for {args.model} (log: {log})", highlight=False)
-    url = local_model.serve(command, recipe, port, family, log)
-    return asyncio.run(find_endpoint(url, None, None))
-
-
-def parquet_of(args: argparse.Namespace) -> Path:
-    """The evaluation file."""
-    parquet: Path = args.parquet or ROOT / "data" / benchmark.EVALUATION_FILE
-    if not parquet.is_file():
-        raise EvaluationError(f"--parquet {parquet} is no file; make it: scripts/prepare_bfcl.py")
-    return parquet
-
-
-def run_bfcl_v3(
-    args: argparse.Namespace,
-    recipe: DictConfig,
-    endpoint: Endpoint | None,
-    folder: Path,
-    family: Family,
-) -> int:
-    """Our episodes; prints the summary of scripts/stats_validation_bfcl.py."""
-    parquet, log = parquet_of(args), folder / benchmark.LOG
-    tasks = benchmark.read_tasks(parquet)
-    if args.tasks:
-        tasks = benchmark.spread(tasks, args.tasks)
-        parquet = benchmark.chosen_rows(parquet, tasks, folder)
-    missing = benchmark.missing_tasks(tasks, log)
-    status = 0
-    if missing:
-        if args.env_url:
-            recipe.env_service.env_url = args.env_url
-        if args.with_bfcl:
-            recipe.env_service.env_url = f"http://127.0.0.1:{local_model.free_port()}"
-            start_service(recipe, family, folder / "service.log")
-        else:
-            check_service(recipe)
-        endpoint = endpoint or serve(args, recipe, folder / "vllm.log", family)
-        status = asyncio.run(play(args, recipe, endpoint, missing, len(tasks), log))
-    if log.exists() and log.stat().st_size:
-        compared = ["--val-dir", str(folder), "--parquet", str(parquet)]
-        subprocess.run([sys.executable, str(SUMMARY), *compared], check=False)
-    return status
-
-
-async def play(
-    args: argparse.Namespace,
-    recipe: DictConfig,
-    endpoint: Endpoint,
-    missing: Sequence[benchmark.EvaluationTask],
-    total: int,
-    log: Path,
-) -> int:
-    """Run the missing tasks with a progress bar; 1 if some failed."""
-    token_file = recipe.env_service.token_file
-    passed = 0.0
-    client = EnvironmentClient(
-        urls(recipe),
-        recipe.env_service.env_type,
-        token=read_token(None if token_file is None else ROOT / str(token_file)),
-    )
-    async with client:
-        with progress_bar() as progress:
-            bar = progress.add_task(endpoint.model, total=total, completed=total - len(missing))
-
-            def on_score(score: float) -> None:
-                nonlocal passed
-                passed += score
-                progress.update(
-                    bar, advance=1, description=f"{endpoint.model}, {passed:.0f} passed"
-                )
-
-            outcome = await benchmark.evaluate(
-                missing,
-                client,
-                endpoint,
-                decoding_of(recipe, args.tool_format),
-                log,
-                attempts=int(recipe.env_service.attempts),
-                concurrency=args.concurrency,
-                on_score=on_score,
-            )
-    for task_id, fault in outcome.failed.items():
-        print(f"evaluate: {task_id} was not scored: {fault}", file=sys.stderr)
-    if outcome.failed:
-        left = len(missing) - outcome.finished
-        print(f"evaluate: {left} tasks are left; the same command goes on", file=sys.stderr)
-    return int(bool(outcome.failed))
-
-
-def run_official(
-    args: argparse.Namespace,
-    recipe: DictConfig,
-    categories: Sequence[str],
-    endpoint: Endpoint,
-    folder: Path,
-    family: Family,
-) -> None:
-    """bfcl-eval or tau2-bench against the endpoint."""
-    asyncio.run(check_calls_tools(endpoint))
-    if args.suite == TAU2:
-        official_tau2.run(
-            endpoint,
-            folder,
-            user_model=args.user_llm,
-            trials=args.trials,
-            tasks=args.tasks,
-            concurrency=args.concurrency,
-            family=family,
-        )
-    else:
-        official_bfcl.run(
-            endpoint,
-            folder,
-            categories,
-            tasks=args.tasks,
-            concurrency=args.concurrency,
-            family=family,
-        )
+def main(argv: list[str]) -> int:
+    """Read the command line and evaluate, or print tables; returns the exit code."""
+    args = parse_arguments(argv)
+    try:
+        if args.table:
+            show([model_figures(name, folder) for name, folder in args.table], args.json)
+            return 0
+        options = {key: one for key, one in vars(args).items() if key not in ("json", "table")}
+        figures, failed = evaluate(Request(**options))
+        show([figures], args.json)
+        return int(failed > 0)
+    except (
+        EvaluationError,
+        EnvironmentFault,
+        BadValidationLog,
+        RunError,
+        RecipeError,
+        OSError,
+    ) as error:
+        print(f"evaluate: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("evaluate: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

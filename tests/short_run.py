@@ -16,7 +16,7 @@ import psutil
 
 from seal.evaluation.local_model import free_port
 from seal.launch.processes import Family
-from seal.records.loop_log import LineReader
+from seal.records.json_lines import LineReader
 
 ROOT = Path(__file__).resolve().parents[1]
 POLICY = "experiments/e2e_policy"

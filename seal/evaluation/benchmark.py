@@ -1,9 +1,9 @@
 """BFCL V3 multi-turn by our own episodes: training's validation, on a model behind an endpoint.
 
 In: evaluation tasks, an `Endpoint`, the environment service. Out: a validation log
-(`seal.records.validation_log`), `0.jsonl`, a line a task, written as soon as it is finished: what
-is there is not done again. A task whose environment or endpoint failed is tried anew and then
-reported, never scored.
+(`seal.records.validation_log`), `0.jsonl`. A task's line is written as soon as the task is
+finished, and a task with a line is not played again. If the environment or the endpoint fails, the
+task is tried again and then reported, never scored.
 """
 
 import asyncio
@@ -28,57 +28,36 @@ from seal.evaluation.endpoint import (
     client_of,
     stop_token_ids,
 )
+from seal.evaluation.evaluation_file import EvaluationTask, read_evaluation_file
 from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
+from seal.records.json_lines import append_json_lines
 from seal.records.validation_log import read_log
 from seal.wire import CONVERSATION_COMPLETED
 
 LOG = "0.jsonl"
 """The log's name: a validation of no training step."""
-EVALUATION_FILE = "bfcl_eval_400.parquet"
-BENCHMARK = "benchmark"
-"""The suite of an evaluation file's rows that are BFCL's own."""
 MOST_FAILED_TASKS = 5
-"""Tasks that may fail in a row before the evaluation stops to ask for more of the same."""
+"""After so many failed tasks in a row the evaluation stops."""
 
 
-@dataclass(frozen=True)
-class EvaluationTask:
-    """A row of an evaluation file."""
+def read_tasks(parquet: Path, count: int | None = None) -> list[EvaluationTask]:
+    """The tasks of an evaluation file.
 
-    task_id: str
-    category: str
-    suite: str
-    temperature: float | None
-    """Where the row has its own."""
-
-
-def read_tasks(parquet: Path) -> list[EvaluationTask]:
-    """The rows of an evaluation file.
+    Args:
+        parquet: The file.
+        count: Tasks to take, of all categories alike; None: all.
 
     Raises:
-        EvaluationError: It is none.
+        EvaluationError: It is no evaluation file, or holds training tasks.
     """
-    try:
-        rows = pyarrow.parquet.ParquetFile(parquet).read().to_pylist()
-        tasks = []
-        for row in rows:
-            info = row["extra_info"]
-            if info["mode"] != "eval":
-                raise EvaluationError(f"--parquet {parquet} holds training tasks")
-            task = EvaluationTask(
-                info["task_id"], info["category"], info["suite"], info.get("temperature")
-            )
-            tasks += [task] * int(row.get("__rollout_n__", 1))
-    except (OSError, pyarrow.ArrowException, KeyError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise EvaluationError(
-            f"--parquet {parquet} is no evaluation file of scripts/prepare_bfcl.py: {reason}"
-        ) from None
-    return tasks
+    tasks = read_evaluation_file(parquet)
+    if any(task.mode != "eval" for task in tasks):
+        raise EvaluationError(f"--parquet {parquet} holds training tasks")
+    return spread(tasks, count) if count else tasks
 
 
 def spread(tasks: Sequence[EvaluationTask], count: int) -> list[EvaluationTask]:
-    """The rows of the first so many tasks, taking one of each category in turn."""
+    """The rows of the first `count` tasks, taking one of each category in turn."""
     seen: Counter[str] = Counter()
     places: dict[EvaluationTask, tuple[int, int]] = {}
     for task in tasks:
@@ -90,7 +69,7 @@ def spread(tasks: Sequence[EvaluationTask], count: int) -> list[EvaluationTask]:
 
 
 def chosen_rows(parquet: Path, tasks: Sequence[EvaluationTask], folder: Path) -> Path:
-    """The rows of some tasks as an evaluation file of their own, beside their log."""
+    """Write the rows of some tasks as an evaluation file of their own, beside their log."""
     wanted = {(task.suite, task.task_id) for task in tasks}
     rows = pyarrow.parquet.ParquetFile(parquet).read()
     infos = rows.column("extra_info").to_pylist()
@@ -101,14 +80,14 @@ def chosen_rows(parquet: Path, tasks: Sequence[EvaluationTask], folder: Path) ->
 
 
 def missing_tasks(tasks: Sequence[EvaluationTask], log: Path) -> list[EvaluationTask]:
-    """Tasks that a log does not hold; a last line that was cut off is taken out of it.
+    """Tasks that a log does not hold; an incomplete last line is removed from the log.
 
     Raises:
         BadValidationLog: The log is damaged in another way.
     """
     if log.exists():
         whole = log.read_bytes().rpartition(b"\n")[0]
-        # A line is written with its end; what has none was cut off while writing.
+        # A line without its line end was cut off while it was written.
         log.write_bytes(whole + b"\n" if whole else b"")
     done = _written(log)
     missing = []
@@ -122,7 +101,7 @@ def missing_tasks(tasks: Sequence[EvaluationTask], log: Path) -> list[Evaluation
 
 
 def _written(log: Path) -> Counter[tuple[str, str]]:
-    """Lines of each task that a log holds, by suite and task id."""
+    """Number of lines of each task in a log, by suite and task id."""
     if not (log.exists() and log.stat().st_size):
         return Counter()
     return Counter((line.suite, line.task_id) for line in read_log(log))
@@ -130,7 +109,7 @@ def _written(log: Path) -> Counter[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the missing tasks."""
+    """What happened to the tasks that were missing."""
 
     finished: int
     failed: dict[str, str]
@@ -151,14 +130,14 @@ async def evaluate(
     """Play tasks and append their lines to the log.
 
     Args:
-        tasks: What is missing.
+        tasks: The tasks that the log does not hold.
         environment: Client of the service.
         endpoint: The model.
         decoding: How it is sampled.
         log: The validation log.
-        attempts: Episodes tried for a task that faults end.
+        attempts: Episodes of a task before a fault counts as its failure.
         concurrency: Episodes at once.
-        on_score: Told of every finished task.
+        on_score: Called with the score of every finished task.
 
     Raises:
         EvaluationError: The endpoint refuses what it is asked, so every task would fail.
@@ -187,14 +166,13 @@ async def evaluate(
                 line: dict[str, Any] = await retrying.copy()(play, task)
             except (EnvironmentFault, EndpointFault) as fault:
                 failed[task.task_id] = str(fault)
-                # Who refuses a dialogue is there, and may take the next one.
+                # An endpoint that refuses a dialogue still works, and may accept the next one.
                 in_a_row += not isinstance(fault, RefusedDialogue)
                 continue
             key = (task.suite, task.task_id)
-            # Dialogues whose names differ in the last two numbers alone are read as a group.
-            named = {"uid": f"{task.suite}_{task.task_id}_{rollouts[key]}_0", **line}
-            with log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(named) + "\n")
+            # The log viewer takes uids that differ only in the last two numbers for a group.
+            uid = f"{task.suite}_{task.task_id}_{rollouts[key]}_0"
+            append_json_lines(log, {"uid": uid, **line})
             rollouts[key] += 1
             finished, in_a_row = finished + 1, 0
             on_score(line["score"])
@@ -217,7 +195,7 @@ async def evaluate(
 
 
 def line_of(task: EvaluationTask, episode: Episode, policy: ChatPolicy) -> dict[str, Any]:
-    """A line of a validation log, with the keys that training writes, all but the `uid`."""
+    """A line of a validation log, with the keys that training writes except the `uid`."""
     opening = next(
         (i for i, message in enumerate(episode.messages) if message["role"] == "assistant"),
         len(episode.messages),
@@ -236,14 +214,14 @@ def line_of(task: EvaluationTask, episode: Episode, policy: ChatPolicy) -> dict[
         "cut_messages": policy.cut_messages,
         "prompt_tokens": policy.prompt_tokens,
         "response_tokens": policy.response_tokens,
-        # As training's log has them: the prompt up to where the model goes on, then all the rest.
+        # As in training's log: the prompt up to the first answer, then all the rest.
         "input": f"{_text(episode.messages[:opening])}\nassistant\n",
         "output": _text(_seen(episode.messages[opening:])).removeprefix("assistant\n"),
     }
 
 
 def _seen(messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Without the mark of the end, which the model is not shown."""
+    """Without the message of the end, which the model is not shown."""
     ended = bool(messages) and messages[-1]["content"] == CONVERSATION_COMPLETED
     return messages[:-1] if ended else messages
 

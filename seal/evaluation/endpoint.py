@@ -1,13 +1,12 @@
 """The evaluated model behind an OpenAI-compatible endpoint, as a policy for the dialogue loop.
 
 In: the endpoint's address, how to decode, then dialogues and tool docs. Out: assistant text, or the
-assistant message with `tool_calls` where the server reads calls itself. Called by
-`seal.evaluation.benchmark`.
+assistant message with `tool_calls` if the server parses calls itself.
 
 Messages and tool docs go to /chat/completions, and the server renders them with the model's own
 chat template, as the trainer does. With one of our formats `tool_choice` is "none": the docs are
-rendered all the same and the text comes back as the model wrote it, to be parsed by the service, as
-in training. (vLLM renders docs then unless told --exclude-tools-when-tool-choice-none.)
+still rendered, the text comes back as the model wrote it, and the service parses it, as in
+training. (vLLM leaves the docs out only with --exclude-tools-when-tool-choice-none.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,29 +21,29 @@ from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialog
 from seal.wire import Message, ToolDoc
 
 STRUCTURED = "structured"
-"""Tool format of a server that reads calls out of the text itself."""
+"""Tool format of a server that parses the calls itself."""
 RETRIES = 4
-"""How often a request is sent again that got no answer, 429 or 5xx."""
+"""How often a request without an answer, or with 429 or 5xx, is sent again."""
 SMALLEST_BUDGET = 16
-"""Tokens below which no answer is asked for near the end of the context."""
+"""No answer of fewer tokens is asked for near the end of the context."""
 _ALL_TRIED = (openai.APIConnectionError, openai.InternalServerError, openai.RateLimitError)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the model is shown a task and sampled, from a recipe."""
+    """The tool format, the limits and the sampling, from a recipe."""
 
     tool_format: str
     """One of seal.formats.FORMATS, or STRUCTURED."""
     temperature: float
     max_tokens_per_step: int
-    """Of one answer."""
+    """Tokens of one answer."""
     max_response_tokens: int
-    """Of answers and observations together."""
+    """Tokens of answers and observations together."""
     max_context_tokens: int
-    """Of the whole dialogue with its prompt."""
+    """Tokens of the whole dialogue with its prompt."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """What the backbone's chat template is told, e.g. {"enable_thinking": False}."""
+    """Arguments of the backbone's chat template, e.g. {"enable_thinking": False}."""
     stop_tokens: tuple[str, ...] = ()
     """Special tokens that end an answer."""
 
@@ -56,20 +55,25 @@ class Endpoint:
     base_url: str
     """E.g. http://127.0.0.1:8000/v1."""
     model: str
-    """Name that it is served under."""
+    """Its name at the endpoint."""
     api_key: str | None
     is_vllm: bool
-    """vLLM takes parameters that OpenAI's API does not have."""
+    """Whether vLLM serves it: vLLM takes parameters that OpenAI's API does not have."""
     max_model_len: int | None
-    """Context length, where the server tells it."""
+    """Context length in tokens, if the server tells it."""
     root: str | None = None
-    """Folder or hub name of the weights, where the server tells it, as vLLM does."""
+    """Folder or hub name of the weights, if the server tells it, as vLLM does."""
+
+
+def is_url(model: str) -> bool:
+    """Whether a model is named by the address of an endpoint."""
+    return model.startswith(("http://", "https://"))
 
 
 def client_of(base_url: str, api_key: str | None) -> openai.AsyncOpenAI:
-    """A client that repeats what got no answer; close it after use."""
+    """A client that repeats requests without an answer; close it after use."""
     host = urlsplit(base_url).hostname
-    # A proxy set for the outside world must not see a server on this machine.
+    # Requests to a server on this machine must not go to a proxy.
     own = host in ("localhost", "127.0.0.1", "::1")
     return openai.AsyncOpenAI(
         base_url=base_url,
@@ -82,16 +86,16 @@ def client_of(base_url: str, api_key: str | None) -> openai.AsyncOpenAI:
 
 
 async def find_endpoint(base_url: str, model: str | None, api_key: str | None) -> Endpoint:
-    """Ask an address for its models.
+    """The model that an address serves.
 
     Args:
         base_url: With the version, e.g. http://127.0.0.1:8000/v1.
-        model: Name of the model; None where the endpoint has only one.
-        api_key: Key, where it wants one.
+        model: Name of the model; None if the endpoint has only one.
+        api_key: Its key; None if it wants none.
 
     Raises:
-        EvaluationError: The key is wrong, or the model is not there.
-        EndpointFault: No answer.
+        EvaluationError: The key is wrong, or the endpoint does not serve the model.
+        EndpointFault: It does not answer.
     """
     async with client_of(base_url, api_key) as client:
         try:
@@ -117,11 +121,11 @@ async def find_endpoint(base_url: str, model: str | None, api_key: str | None) -
 
 
 async def check_calls_tools(endpoint: Endpoint) -> None:
-    """Offer one tool the way the official programs do, who take a refusal for a wrong answer.
+    """Offer one tool as the official programs do, which would score a refusal as a wrong answer.
 
     Raises:
-        EvaluationError: The endpoint refuses.
-        EndpointFault: It failed.
+        EvaluationError: The endpoint refuses it.
+        EndpointFault: The endpoint failed.
     """
     tool: ToolDoc = {
         "type": "function",
@@ -150,10 +154,10 @@ async def check_calls_tools(endpoint: Endpoint) -> None:
 
 
 async def stop_token_ids(endpoint: Endpoint, tokens: Sequence[str]) -> list[int]:
-    """Ids of special tokens, asked of a vLLM server.
+    """Ids of special tokens, from a vLLM server.
 
     Raises:
-        EvaluationError: One is no single token of the model.
+        EvaluationError: A text is not a single token of the model.
     """
     found = []
     root = endpoint.base_url.rstrip("/").removesuffix("/v1")
@@ -183,13 +187,13 @@ class ChatPolicy:
     decoding: Decoding
     stop_ids: Sequence[int]
     prompt_tokens: int = 0
-    """Of the first request."""
+    """Tokens of the first request."""
     response_tokens: int = 0
-    """Of what followed it, answers and observations, as far as the endpoint has counted."""
+    """Tokens after it, of answers and observations, as far as the endpoint has counted them."""
     cut_messages: int = 0
-    """Answers that were cut off."""
+    """Number of answers that were cut off."""
     out_of: str | None = None
-    """The limit that left no room for another answer, None if none has."""
+    """The limit that left no room for another answer; None if there is room."""
 
     async def generate(
         self, messages: Sequence[Message], tools: Sequence[ToolDoc]
@@ -198,8 +202,8 @@ class ChatPolicy:
 
         Raises:
             EndpointFault: The endpoint failed, or did not say how many tokens it used.
-            RefusedDialogue: It refuses to go on with a dialogue in which it has answered.
-            EvaluationError: It refuses the first request, or the prompt itself is too long.
+            RefusedDialogue: It refuses to go on with a dialogue that it has begun.
+            EvaluationError: It refuses the first request, or the prompt alone is too long.
         """
         limits = self.decoding
         context = min(limits.max_context_tokens, self.endpoint.max_model_len or 1 << 60)
@@ -210,8 +214,8 @@ class ChatPolicy:
         tightest = min(room, key=lambda name: room[name])
         budget = min(room[tightest], limits.max_tokens_per_step)
         self.out_of = tightest if budget <= 0 else "max_model_len"
-        # Observations since the last answer have not been counted yet: where they leave less room
-        # than that, the endpoint refuses, and is asked for less.
+        # The observations since the last answer have not been counted yet. If they leave less room
+        # than `budget`, the endpoint refuses and is asked for a shorter answer.
         while budget >= 1:
             try:
                 answer = await self._ask(messages, tools, budget)
@@ -220,7 +224,7 @@ class ChatPolicy:
             except openai.BadRequestError as error:
                 if not is_about_length(str(error)):
                     fault = fault_of(error, self.endpoint.base_url)
-                    # It has taken such requests: what it refuses stands in this dialogue alone.
+                    # It has accepted such requests, so only this dialogue is refused.
                     raise (RefusedDialogue(str(fault)) if self.prompt_tokens else fault) from error
                 budget = budget // 2 if budget >= 2 * SMALLEST_BUDGET else 0
             except openai.OpenAIError as error:
@@ -263,14 +267,14 @@ class ChatPolicy:
         if self.decoding.chat_template_kwargs:
             extras["chat_template_kwargs"] = dict(self.decoding.chat_template_kwargs)
         if self.endpoint.is_vllm:
-            # A model's generation_config.json must not change what training samples with.
+            # A model's generation_config.json must not change the sampling of training.
             extras |= {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
             extras["stop_token_ids"] = list(self.stop_ids)
         return extras
 
 
 def fault_of(error: openai.OpenAIError, where: str) -> EvaluationError:
-    """What an error of the endpoint means for the evaluation."""
+    """The evaluation's error for an error of the endpoint."""
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
         return EvaluationError(
             f"the endpoint {where} refuses the key; set the environment variable OPENAI_API_KEY"
@@ -282,6 +286,6 @@ def fault_of(error: openai.OpenAIError, where: str) -> EvaluationError:
 
 
 def is_about_length(said: str) -> bool:
-    """Whether a status 400 says so; OpenAI has a code for it, other servers their own words."""
+    """Whether an error 400 is about the length; servers have different words for it."""
     words = ("context_length_exceeded", "context length", "context window", "max_model_len")
     return any(some in said.lower() for some in words)

@@ -1,4 +1,4 @@
-"""What stops an evaluation: never the model's doing, never a score."""
+"""What stops an evaluation. None of these is the model's doing, so none becomes a score."""
 
 
 class EvaluationError(Exception):
@@ -10,4 +10,4 @@ class EndpointFault(EvaluationError):
 
 
 class RefusedDialogue(EndpointFault):
-    """The endpoint refuses one dialogue, after it had answered in it; others it may take."""
+    """The endpoint refused to go on with one dialogue; it may still accept others."""

@@ -1,26 +1,25 @@
 """A model folder behind a vLLM server of our own, for as long as an evaluation takes.
 
-In: a folder in Hugging Face's layout and the recipe whose rollouts the serving should equal. Out:
-the base address of a server that answers. Called by scripts/evaluate.py.
+In: a folder in Hugging Face's layout, and the recipe whose rollouts the server has to match. Out:
+the base address of a server that answers.
 """
 
 import json
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 from omegaconf import DictConfig, OmegaConf
 
 from seal.evaluation.faults import EvaluationError
-from seal.launch.processes import Family, tail
+from seal.launch.listening import wait_until_healthy
+from seal.launch.processes import Family
 from seal.launch.recipe import model_length
 
 START_S = 1800.0
-"""Seconds to become healthy: weights of a large model from a slow disk, and graph capture."""
+"""Seconds to become healthy: loading a large model from a slow disk, and graph capture."""
 CHAT_TEMPLATE = "chat_template.jinja"
 
 
@@ -32,10 +31,10 @@ def free_port() -> int:
 
 
 def check_model(path: Path) -> None:
-    """Refuse a folder that is no model.
+    """Refuse a folder that holds no model.
 
     Raises:
-        EvaluationError: It is none.
+        EvaluationError: It holds none.
     """
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
         raise EvaluationError(
@@ -46,17 +45,17 @@ def check_model(path: Path) -> None:
 
 
 def serving_options(recipe: DictConfig, tool_format: str) -> list[str]:
-    """Arguments for vLLM that change what a model answers, the same at every start.
+    """Arguments for vLLM that change what a model answers.
 
     Args:
-        recipe: Resolved recipe, whose rollouts the serving should equal.
-        tool_format: A format of ours, whose calls vLLM reads out of the text then (the official
-            programs want them so), or "" to have the text as it is.
+        recipe: Resolved recipe, whose rollouts the server has to match.
+        tool_format: One of our formats: vLLM parses its calls, as the official programs want.
+            "": vLLM returns the text unparsed.
     """
     rollout = recipe.actor_rollout_ref.rollout
     options = ["--dtype", str(rollout.dtype), "--seed", str(rollout.seed or 0)]
     options += ["--tensor-parallel-size", str(rollout.tensor_model_parallel_size)]
-    # generation_config.json must not change what is sampled with; the official programs cannot say.
+    # generation_config.json must not change the sampling; the official programs cannot override it.
     options += ["--generation-config", "vllm"]
     if rollout.enforce_eager:
         options.append("--enforce-eager")
@@ -64,16 +63,16 @@ def serving_options(recipe: DictConfig, tool_format: str) -> list[str]:
     if kwargs:
         options += ["--default-chat-template-kwargs", json.dumps(kwargs, sort_keys=True)]
     if not tool_format:
-        # The official programs get all of the model's context: they score what does not fit.
         options += ["--max-model-len", str(model_length(recipe))]
     else:
-        # vLLM's parsers of our formats have our formats' names.
+        # No --max-model-len: the official programs score what does not fit, so they get the model's
+        # whole context. vLLM's parsers have the names of our formats.
         options += ["--enable-auto-tool-choice", "--tool-call-parser", tool_format]
     return options
 
 
 def template_kwargs(recipe: DictConfig) -> dict[str, Any]:
-    """What the backbone's chat template is told, e.g. {"enable_thinking": False}."""
+    """Arguments of the backbone's chat template, e.g. {"enable_thinking": False}."""
     kwargs = OmegaConf.create(recipe.data.get("apply_chat_template_kwargs") or {})
     return {str(key): value for key, value in (OmegaConf.to_container(kwargs) or {}).items()}  # type: ignore[union-attr]
 
@@ -81,15 +80,15 @@ def template_kwargs(recipe: DictConfig) -> dict[str, Any]:
 def serving_command(
     path: Path, port: int, recipe: DictConfig, tool_format: str, out: Path, more: Sequence[str]
 ) -> list[str]:
-    """The command that serves a model the way the recipe's rollouts do.
+    """The command that serves a model as the recipe's rollouts do.
 
     Args:
         path: The model's folder.
         port: Of 127.0.0.1.
         recipe: Resolved recipe.
         tool_format: As for `serving_options`.
-        out: Where a chat template of the recipe's own is written to.
-        more: The user's own arguments for vLLM, which come last and so win.
+        out: Folder that the recipe's own chat template is written to, if it has one.
+        more: The user's arguments for vLLM; they come last and so take precedence.
     """
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(path)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", path.name]
@@ -105,22 +104,11 @@ def serve(command: Sequence[str], recipe: DictConfig, port: int, family: Family,
     """Start the server and wait until it is healthy; returns its base address.
 
     Raises:
-        EvaluationError: It ended, or is not healthy after START_S.
+        RunError: It ended, or is not healthy after START_S.
     """
     log.unlink(missing_ok=True)
     environment = {key: str(value) for key, value in recipe.launcher.environment.items()}
     server = family.start(command, log, environment, Path.cwd())
-    deadline = time.monotonic() + START_S
-    while not _healthy(f"http://127.0.0.1:{port}/health"):
-        if server.poll() is not None or time.monotonic() > deadline:
-            what = "ended" if server.poll() is not None else f"is not healthy after {START_S:.0f} s"
-            raise EvaluationError(f"the vLLM server {what}:\n{tail(log)}\n(log: {log})")
-        time.sleep(0.5)
-    return f"http://127.0.0.1:{port}/v1"
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=5.0, trust_env=False).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
+    address = f"http://127.0.0.1:{port}"
+    wait_until_healthy("the vLLM server", server, f"{address}/health", log, START_S)
+    return f"{address}/v1"

@@ -1,9 +1,9 @@
 """BFCL V4's agentic suites by the official program: bfcl-eval's generate and evaluate.
 
 In: an endpoint that returns `tool_calls`, a folder. Out: bfcl-eval's own score files in the folder,
-read into `CategoryScore`s. The program runs in .venv-bfcl-official, by scripts/bfcl_endpoint.py. A
-question whose endpoint or search engine failed is taken out of the results before they are judged,
-so it is asked again, and never scored.
+read into `CategoryScore`s. scripts/bfcl_endpoint.py runs the program in .venv-bfcl-official. If the
+endpoint or the search engine failed at a question, its result is removed before the judging: the
+question is asked again, and never scored.
 """
 
 import json
@@ -18,9 +18,11 @@ from typing import Any
 from seal.evaluation.endpoint import Endpoint, is_about_length
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.programs import watch
+from seal.launch.folders import ROOT
 from seal.launch.processes import Family
+from seal.records.json_lines import BadLine, json_lines, read_json_lines
+from seal.records.whole_file import write_whole
 
-ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-bfcl-official/bin/python"
 PROGRAM = ROOT / "scripts/bfcl_endpoint.py"
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
@@ -28,17 +30,17 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {
     "bfcl_v4_web": ("web_search_base", "web_search_no_snippet"),
 }
 REGISTRY_NAME = "evaluated-model"
-"""The model's name in bfcl-eval's table and folders; bfcl-eval takes "_" there for "/"."""
+"""The model's name in bfcl-eval's table and folders; bfcl-eval would read a "_" as "/"."""
 SEARCH_KEY = "SERPAPI_API_KEY"
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 SEARCH_FAILED = "[evaluation] the search engine failed"
-"""What scripts/bfcl_endpoint.py has the tool say then, and so what bfcl-eval's log of it holds."""
+"""Answer of the search tool in scripts/bfcl_endpoint.py then; bfcl-eval's log holds it."""
 _ENDPOINT_ERROR = re.compile(r"^openai\.(\w+)(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class CategoryScore:
-    """What bfcl-eval gives one category."""
+    """bfcl-eval's score of one category."""
 
     accuracy: float
     """Share from 0 to 1."""
@@ -47,10 +49,10 @@ class CategoryScore:
 
 
 def check_can_run(suite: str, categories: Sequence[str]) -> None:
-    """Say at once what a suite needs and does not have.
+    """Refuse a suite at once if something that it needs is missing.
 
     Raises:
-        EvaluationError: The program's environment, a key or a model of embeddings is missing.
+        EvaluationError: The program's environment, a key or the embedding model is missing.
     """
     unknown = [name for name in categories if name not in CATEGORIES[suite]]
     if unknown:
@@ -96,50 +98,41 @@ def run(
     concurrency: int,
     family: Family,
 ) -> None:
-    """Ask what has no result yet, then judge all.
+    """Ask the questions that have no result yet, then judge all.
 
     Args:
         endpoint: The model.
         folder: Where bfcl-eval works and leaves its files.
         categories: Of bfcl-eval.
-        tasks: Questions of each; None for all.
+        tasks: Questions of each category; None for all.
         concurrency: Questions at once.
         family: Ends the program if we end.
 
     Raises:
-        EvaluationError: The program failed, or the endpoint or the search engine did.
+        EvaluationError: The program, the endpoint or the search engine failed.
     """
     environment, log = environment_of(endpoint, folder), folder / "program.log"
     total = plan(endpoint, folder, categories, tasks)
-    watch(
-        family,
-        generate_command(categories, tasks is not None, concurrency),
-        environment,
-        log,
-        what="asking",
-        count=lambda: count_results(folder),
-        total=total,
-    )
+
+    def watched(command: Sequence[str], what: str) -> None:
+        def count() -> int:
+            return count_results(folder)
+
+        watch(family, command, environment, log, what=what, count=count, total=total)
+
+    watched(generate_command(categories, tasks is not None, concurrency), "asking")
     faults = take_out_faults(folder)
     if faults:
         name, reason = next(iter(faults.items()))
         raise EvaluationError(
-            f"{len(faults)} questions were failed, {name} by: {reason}; nothing is scored, and the "
+            f"{len(faults)} questions failed, {name} by: {reason}; nothing is scored, and the "
             f"same command asks them again ({', '.join([*faults][:5])}; log: {log})"
         )
-    watch(
-        family,
-        evaluate_command(categories, tasks is not None),
-        environment,
-        log,
-        what="judging",
-        count=lambda: count_results(folder),
-        total=total,
-    )
+    watched(evaluate_command(categories, tasks is not None), "judging")
 
 
 def environment_of(endpoint: Endpoint, folder: Path) -> dict[str, str]:
-    """Variables that tell the program where to work and which model to ask."""
+    """Environment variables that name the program's folder and its model."""
     return {
         "BFCL_PROJECT_ROOT": str(folder.resolve()),
         "OPENAI_BASE_URL": endpoint.base_url,
@@ -151,7 +144,7 @@ def environment_of(endpoint: Endpoint, folder: Path) -> dict[str, str]:
 
 
 def plan(endpoint: Endpoint, folder: Path, categories: Sequence[str], tasks: int | None) -> int:
-    """Ask the program how many entries there are, and choose some where only some are wanted.
+    """Ask the program for the number of entries, and choose some if only some are wanted.
 
     Raises:
         EvaluationError: It does not start.
@@ -168,7 +161,7 @@ def plan(endpoint: Endpoint, folder: Path, categories: Sequence[str], tasks: int
 
 
 def generate_command(categories: Sequence[str], some: bool, threads: int) -> list[str]:
-    """bfcl-eval's `generate`: does what has no result yet."""
+    """bfcl-eval's `generate`, which asks the questions that have no result yet."""
     command = [str(PYTHON), str(PROGRAM), "generate", "--model", REGISTRY_NAME]
     command += ["--test-category", ",".join(categories), "--temperature", "0"]
     command += ["--num-threads", str(threads), "--exclude-state-log"]
@@ -183,20 +176,22 @@ def evaluate_command(categories: Sequence[str], some: bool) -> list[str]:
 
 
 def count_results(folder: Path) -> int:
-    """Entries that have a result so far."""
+    """Number of entries that have a result."""
     files = (folder / "result" / REGISTRY_NAME).rglob("*_result.json")
     return sum(file.read_bytes().count(b"\n") for file in files)
 
 
 def take_out_faults(folder: Path) -> dict[str, str]:
-    """Remove results that are the endpoint's or the search engine's failures.
+    """Remove results that are failures of the endpoint or of the search engine.
 
-    Returns what failed each, by id.
+    If a conversation that fills a memory is lost, every question about that memory is worthless:
+    the results of its category and scenario are removed, too.
 
-    A conversation that filled a memory and was lost spoils every question that was asked of it:
-    those of its category and scenario are removed, too.
+    Returns:
+        The reason of each failure, by id.
     """
-    files = sorted((folder / "result" / REGISTRY_NAME).rglob("*_result.json"))
+    results = folder / "result" / REGISTRY_NAME
+    files = sorted(results.rglob("*_result.json"))
     lines = {file: _lines(file) for file in files}
     faults = {
         line["id"]: fault for found in lines.values() for line in found if (fault := _fault(line))
@@ -207,11 +202,8 @@ def take_out_faults(folder: Path) -> dict[str, str]:
             line for line in found if line["id"] not in faults and _memory(line["id"]) not in spoilt
         ]
         if len(kept) < len(found):
-            text = "".join(json.dumps(line) + "\n" for line in kept)
-            part = file.with_suffix(".part")
-            part.write_text(text, "utf-8")
-            part.replace(file)
-    for file in (folder / "result" / REGISTRY_NAME).glob("agentic/memory/*/memory_snapshot/**/*"):
+            write_whole(file, json_lines(kept))
+    for file in results.glob("agentic/memory/*/memory_snapshot/**/*"):
         # E.g. kv/memory_snapshot/customer_final.json.
         backend = next(part.name for part in file.parents if part.parent.name == "memory")
         if file.is_file() and any(
@@ -224,16 +216,15 @@ def take_out_faults(folder: Path) -> dict[str, str]:
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     try:
-        # In bytes: a text may hold characters that splitlines takes for line ends.
-        return [json.loads(line) for line in file.read_bytes().splitlines()]
-    except ValueError:
+        return list(read_json_lines(file, lambda _, line: line))
+    except BadLine:
         raise EvaluationError(f"{file} is damaged; delete it and run again") from None
 
 
 def _fault(line: Mapping[str, Any]) -> str | None:
-    """What failed a question that is not the model's doing."""
+    """Why a question failed, if that was not the model's doing."""
     for error in _ENDPOINT_ERROR.finditer(str(line.get("traceback", ""))):
-        # A dialogue that grew too long is the model's own.
+        # A dialogue that grew too long is the model's own failure.
         if not (error[1] == "BadRequestError" and is_about_length(error[2])):
             return f"the endpoint, {error[0][:300]}"
     if SEARCH_FAILED in json.dumps(line.get("inference_log", "")):

@@ -1,7 +1,7 @@
 """tau2-bench by the official program `tau2`, a domain at a time.
 
-In: an endpoint that returns `tool_calls`, a folder, the model that plays the user. Out: a result
-file of the program's own for each domain, `<domain>.json`, read into a `DomainScore`. The program
+In: an endpoint that returns `tool_calls`, a folder, the model that plays the user. Out: the
+program's own result file of each domain, `<domain>.json`, read into a `DomainScore`. The program
 runs in .venv-tau2, at v0.2.0.
 """
 
@@ -16,38 +16,38 @@ from typing import Any
 from seal.evaluation.endpoint import Endpoint
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.programs import watch
+from seal.launch.folders import ROOT
 from seal.launch.processes import Family
 
-ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / ".venv-tau2"
 DOMAINS = ("retail", "airline", "telecom")
 USER_MODEL = "openai/gpt-4.1"
-"""Plays the user unless another is named: tau2's own default, with its provider's name."""
+"""Default model that plays the user: tau2's own default, with its provider's name."""
 ENDPOINT_KEY = "HOSTED_VLLM_API_KEY"
-"""The evaluated endpoint's key; OPENAI_API_KEY is the user simulator's here."""
+"""Variable with the evaluated endpoint's key; OPENAI_API_KEY is the user simulator's here."""
 
 
 @dataclass(frozen=True)
 class DomainScore:
-    """What tau2 gives one domain."""
+    """tau2's score of one domain."""
 
     pass_1: float
-    """Share of tasks that succeed, the mean over trials: tau2's pass^1."""
+    """Share of successful tasks, the mean over trials: tau2's pass^1."""
     simulations: int
     """Simulations with a result."""
     expected: int
-    """Simulations of the run: its trials of each task."""
+    """Simulations of the whole run: tasks times trials."""
 
 
 def check_can_run(user_model: str) -> None:
-    """Say at once what is missing.
+    """Refuse the suite at once if something that it needs is missing.
 
     Raises:
-        EvaluationError: The program's environment, or the key of the model that plays the user.
+        EvaluationError: The program's environment is missing, or the key of the user's model.
     """
     python = ENVIRONMENT / "bin/python"
     if not python.exists():
-        # The usual case is named without the program, too.
+        # The most common missing key can be named without the program.
         if user_model == USER_MODEL and not os.environ.get("OPENAI_API_KEY", "").strip():
             raise _no_key(user_model, ["OPENAI_API_KEY"])
         raise EvaluationError(
@@ -68,8 +68,8 @@ def check_can_run(user_model: str) -> None:
 
 def _no_key(user_model: str, missing: list[str]) -> EvaluationError:
     return EvaluationError(
-        f"tau2's users are played by {user_model} (--user-llm), which needs the network and a key: "
-        f"set the environment variable {' and '.join(missing)}"
+        f"{user_model} plays tau2's users (--user-llm), which needs the network and a key: set "
+        f"the environment variable {' and '.join(missing)}"
     )
 
 
@@ -83,19 +83,19 @@ def run(
     concurrency: int,
     family: Family,
 ) -> None:
-    """Simulate what has no result yet, domain by domain; tau2 judges each at its end.
+    """Run the simulations that have no result yet, domain by domain; tau2 judges each of them.
 
     Args:
         endpoint: The model.
-        folder: Where the result files are kept.
-        user_model: Plays the users, as litellm names it.
-        trials: Of each task.
-        tasks: Of each domain; None for all.
+        folder: Folder of the result files.
+        user_model: The model that plays the users, as litellm names it.
+        trials: Simulations of each task.
+        tasks: Tasks of each domain; None for all.
         concurrency: Simulations at once.
         family: Ends the program if we end.
 
     Raises:
-        EvaluationError: The program failed: the endpoint, or the user's model.
+        EvaluationError: The program failed, because of the endpoint or the user's model.
     """
     for domain in DOMAINS:
         command = command_of(
@@ -109,8 +109,8 @@ def run(
         )
         watch(
             family,
-            # tau2 asks whether to go on with a file that is there, and again where its settings
-            # differ from what it writes now: yes.
+            # tau2 asks whether to go on with an existing file, and again if its settings differ
+            # from those it writes now. The answer is yes.
             ["bash", "-c", 'yes y | "$0" "$@"', *command],
             environment_of(endpoint),
             folder / "program.log",
@@ -121,7 +121,7 @@ def run(
 
 
 def environment_of(endpoint: Endpoint) -> dict[str, str]:
-    """Variables that tell the program's litellm where the evaluated model is."""
+    """Environment variables that give the program's litellm the evaluated model's address."""
     return {
         "HOSTED_VLLM_API_BASE": endpoint.base_url,
         ENDPOINT_KEY: endpoint.api_key or "none",
@@ -129,7 +129,7 @@ def environment_of(endpoint: Endpoint) -> dict[str, str]:
 
 
 def result_file(folder: Path, domain: str) -> Path:
-    """Where the program keeps a domain's simulations."""
+    """The file with a domain's simulations."""
     return folder / f"{domain}.json"
 
 
@@ -143,19 +143,19 @@ def command_of(
     tasks: int | None,
     concurrency: int,
 ) -> list[str]:
-    """`tau2 run` of one domain; does what its result file does not hold yet."""
+    """`tau2 run` of one domain, which runs what the result file does not hold yet."""
     command = [str(ENVIRONMENT / "bin/tau2"), "run", "--domain", domain]
     command += ["--agent-llm", f"hosted_vllm/{endpoint.model}"]
     command += ["--agent-llm-args", json.dumps({"temperature": 0.0})]
     command += ["--user-llm", user_model, "--num-trials", str(trials)]
     command += ["--max-concurrency", str(concurrency)]
-    # An absolute name leaves tau2's own folder of simulations.
+    # A relative name would go into tau2's own folder of simulations.
     command += ["--save-to", str(result_file(folder, domain).resolve().with_suffix(""))]
     return [*command, "--num-tasks", str(tasks)] if tasks else command
 
 
 def count_results(folder: Path, domain: str) -> int:
-    """Simulations that have a result so far; a file that is being written counts as none."""
+    """Number of simulations with a result; 0 while the file is being written."""
     document = _document(result_file(folder, domain))
     return 0 if document is None else len(document["simulations"])
 
@@ -163,8 +163,8 @@ def count_results(folder: Path, domain: str) -> int:
 def read_scores(folder: Path) -> dict[str, DomainScore]:
     """tau2's results in a folder, by domain.
 
-    pass^1 is computed as tau2 does: the mean over tasks of the share of successful trials, a trial
-    being successful if its reward is 1 (within 1e-6).
+    pass^1 is computed as in tau2: the mean over tasks of the share of successful trials. A trial is
+    successful if its reward is 1 (within 1e-6).
 
     Raises:
         EvaluationError: A result file cannot be read.

@@ -1,7 +1,7 @@
-"""Another program run to its end, with a progress bar and its output in a log.
+"""Runs another program to its end, with a progress bar and its output in a log.
 
-In: a command and a way to count what it has finished. Out: nothing, or an error with its log's end.
-Called by the official suites; the bar also by scripts/evaluate.py.
+In: a command and a function that counts what it has finished. Out: nothing, or an error with the
+end of the log.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ console = Console(stderr=True)
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A bar on the terminal; a file gets its last state alone."""
+    """A bar on the terminal; a file gets only its last state."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -53,13 +53,13 @@ def watch(
     """Run a program.
 
     Args:
-        family: Ends it if we end.
+        family: Ends the program if we end.
         command: Program and arguments.
-        environment: Variables on top of ours.
-        log: Gets its output.
+        environment: Variables to add to ours.
+        log: File for its output.
         what: Its name on the bar and in an error.
-        count: Entries it has finished so far.
-        total: All entries; None if nobody knows.
+        count: Returns the number of entries that it has finished.
+        total: Number of all entries; None if it is not known.
 
     Raises:
         EvaluationError: It failed.
@@ -73,13 +73,13 @@ def watch(
         progress.update(bar, completed=count())
     if program.returncode != 0:
         raise EvaluationError(
-            f"{what}: the program failed (exit code {program.returncode}); what is finished stays, "
-            f"and the same command goes on:\n{tail(log)}\n(log: {log})"
+            f"{what}: the program failed (exit code {program.returncode}); finished results are "
+            f"kept, and the same command goes on:\n{tail(log)}\n(log: {log})"
         )
 
 
 def _past_the_proxy() -> dict[str, str]:
-    """A proxy set for the outside world must not see a server on this machine."""
+    """Variables that keep requests to a server on this machine away from a proxy."""
     said = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     hosts = ",".join(dict.fromkeys(filter(None, [*said, "127.0.0.1", "localhost"])))
     return {"no_proxy": hosts, "NO_PROXY": hosts}

@@ -1,7 +1,7 @@
-"""What an evaluation was made with, kept beside its results, so that only the same one goes on.
+"""The settings of an evaluation, kept beside its results: other settings must not go on there.
 
-In: the settings of a start. Out: `settings.json`, or an error that names what is different from the
-start that made the folder. Called by scripts/evaluate.py.
+In: the settings of a start. Out: `settings.json`, or an error that names the settings that differ
+from those of the folder's first start.
 """
 
 import contextlib
@@ -16,17 +16,18 @@ from typing import Any
 import filelock
 from omegaconf import DictConfig
 
-from seal.evaluation.benchmark import BENCHMARK, read_tasks, spread
 from seal.evaluation.endpoint import Decoding, Endpoint
+from seal.evaluation.evaluation_file import BENCHMARK, EvaluationTask
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.local_model import serving_options, template_kwargs
 from seal.launch.recipe import model_length
+from seal.records.whole_file import write_whole
 
 SETTINGS = "settings.json"
 
 
 def decoding_of(recipe: DictConfig, tool_format: str | None) -> Decoding:
-    """What training's validation decodes with, in the recipe's tool format or another."""
+    """The decoding of training's validation, in the recipe's tool format or another one."""
     return Decoding(
         tool_format=tool_format or str(recipe.env_service.tool_format),
         temperature=float(recipe.actor_rollout_ref.rollout.val_kwargs.temperature),
@@ -39,7 +40,7 @@ def decoding_of(recipe: DictConfig, tool_format: str | None) -> Decoding:
 
 
 def endpoint_settings(endpoint: Endpoint) -> dict[str, Any]:
-    """What is known of the model at an address, where another may be served tomorrow."""
+    """What is known about the model at an address, which may serve another one tomorrow."""
     served = {"id": endpoint.model, "root": endpoint.root, "max_model_len": endpoint.max_model_len}
     return {"model": endpoint.base_url, "served": served}
 
@@ -47,13 +48,13 @@ def endpoint_settings(endpoint: Endpoint) -> dict[str, Any]:
 def folder_settings(
     model: Path, recipe: DictConfig, tool_format: str, more: Sequence[str]
 ) -> dict[str, Any]:
-    """What the answers of a folder behind our own vLLM depend on.
+    """What the answers of a model folder behind our own vLLM depend on.
 
     Args:
         model: The folder.
         recipe: Resolved recipe.
         tool_format: As for `serving_options`.
-        more: The user's own arguments for vLLM.
+        more: The user's arguments for vLLM.
     """
     options = [*serving_options(recipe, tool_format), *more]
     return {
@@ -65,11 +66,10 @@ def folder_settings(
     }
 
 
-def v3_settings(parquet: Path, count: int | None, decoding: Decoding) -> dict[str, Any]:
-    """What bfcl_v3 depends on, and how many tasks of the benchmark a full log has by category."""
-    tasks = read_tasks(parquet)
-    if count:
-        tasks = spread(tasks, count)
+def v3_settings(
+    parquet: Path, tasks: Sequence[EvaluationTask], decoding: Decoding
+) -> dict[str, Any]:
+    """What bfcl_v3 depends on, and how many benchmark tasks of each category a full log has."""
     return {
         "parquet": [parquet.name, fingerprint(parquet)],
         "expected": Counter(task.category for task in tasks if task.suite == BENCHMARK),
@@ -79,7 +79,7 @@ def v3_settings(parquet: Path, count: int | None, decoding: Decoding) -> dict[st
 
 @contextlib.contextmanager
 def locked(out: Path, suite: str) -> Iterator[None]:
-    """A suite's folder for one evaluation at a time.
+    """Lets only one evaluation at a time work on a suite's folder.
 
     Raises:
         EvaluationError: Another one works there.
@@ -94,10 +94,10 @@ def locked(out: Path, suite: str) -> Iterator[None]:
 
 
 def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of a new evaluation, or check that an old one had the same.
+    """Write the settings of a new evaluation, or compare them with those of an earlier start.
 
     Raises:
-        EvaluationError: It had others, or the folder holds something else.
+        EvaluationError: They differ, or the folder holds something else.
     """
     path = folder / SETTINGS
     wanted = json.loads(json.dumps(settings))
@@ -105,9 +105,7 @@ def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         if folder.is_dir() and any(folder.iterdir()):
             raise EvaluationError(f"{folder} holds no evaluation; name another folder with --out")
         folder.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(wanted, indent=1) + "\n", "utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps(wanted, indent=1) + "\n")
         return
     try:
         kept = json.loads(path.read_text("utf-8"))
@@ -124,7 +122,7 @@ def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def fingerprint(path: Path) -> str:
-    """Changes when a model's folder or a file does; weights by size and time, not read through."""
+    """Hash of a file or of a model's folder; of weights it covers only size and time."""
     digest = hashlib.sha256()
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         if file.suffix == ".safetensors":

@@ -1,9 +1,9 @@
 """Evaluations in the layout of the paper's tables.
 
-In: folders of scripts/evaluate.py, one a model (start, vanilla GRPO, SEAL), each with a folder a
-suite. Out: Table 1 (BFCL V3 multi-turn by category) and Table 2 (out of distribution: BFCL V4 web
-search and memory, tau2-bench by domain), a row a model. A figure stands there only if all that it
-is made of has been evaluated; the rest is named in notes.
+In: folders of scripts/evaluate.py, one for each model (start, vanilla GRPO, SEAL), each with a
+folder for each suite. Out: Table 1 (BFCL V3 multi-turn by category) and Table 2 (out of
+distribution: BFCL V4 web search and memory, tau2-bench by domain), with a row for each model. A
+figure is shown only if everything it is made of has been evaluated; notes name the rest.
 """
 
 import json
@@ -20,11 +20,12 @@ from rich.console import Console
 from rich.table import Table
 
 from seal.evaluation import official_bfcl, official_tau2
-from seal.evaluation.benchmark import BENCHMARK, EVALUATION_FILE, LOG
+from seal.evaluation.benchmark import LOG
+from seal.evaluation.evaluation_file import BENCHMARK, EVALUATION_FILE
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.settings import SETTINGS
 from seal.records.validation_log import read_log
-from seal.records.validation_statistics import AVERAGE, rates, task_results
+from seal.records.validation_statistics import AVERAGE, rates, suite_results
 
 TABLE_1 = (
     "multi_turn_base",
@@ -37,26 +38,26 @@ WEB, MEMORY, BFCL_V4, TAU2 = "web search", "memory", "BFCL V4 average", "tau2 av
 TABLE_2 = (WEB, MEMORY, BFCL_V4, *official_tau2.DOMAINS, TAU2)
 
 _Reader = Callable[[Path, Mapping[str, Any]], tuple[dict[str, float], list[str]]]
-"""Figures and notes of a suite's folder and its settings."""
+"""A suite's folder and its settings -> figures and notes."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One model."""
+class ModelFigures:
+    """A row of both tables: one model."""
 
     name: str
     """E.g. SEAL."""
     figures: dict[str, float]
-    """Shares from 0 to 1 by column of both tables; what was not evaluated is not there."""
+    """Shares from 0 to 1 by column of both tables; without columns that were not evaluated."""
     notes: tuple[str, ...]
-    """What is incomplete or counts only a part."""
+    """Sentences on what is incomplete or covers only some tasks."""
 
 
-def row_of(name: str, folder: Path) -> Row:
+def model_figures(name: str, folder: Path) -> ModelFigures:
     """Read everything that was evaluated of one model.
 
     Raises:
-        EvaluationError: The folder is none of an evaluation, or a result cannot be read.
+        EvaluationError: The folder holds no evaluation, or a result cannot be read.
         BadValidationLog: The log of bfcl_v3 cannot be read.
     """
     suites = [path.parent for path in sorted(folder.glob(f"*/{SETTINGS}"))]
@@ -77,16 +78,16 @@ def row_of(name: str, folder: Path) -> Row:
     domains = [figures[key] for key in official_tau2.DOMAINS if key in figures]
     if len(domains) == len(official_tau2.DOMAINS):
         figures[TAU2] = fmean(domains)
-    return Row(name, figures, tuple(notes))
+    return ModelFigures(name, figures, tuple(notes))
 
 
 def _bfcl_v3(folder: Path, wanted: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
     log = folder / LOG
     if not log.exists() or not log.stat().st_size:
         return {}, ["not evaluated"]
-    rollouts = [line for line in read_log(log) if line.suite == BENCHMARK]
-    found = rates(task_results(rollouts)) if rollouts else {}
-    done = Counter(line.category for line in rollouts)
+    rollouts = read_log(log)
+    found = rates(suite_results(rollouts, BENCHMARK))
+    done = Counter(line.category for line in rollouts if line.suite == BENCHMARK)
     expected: Mapping[str, int] = wanted.get("expected", {})
     notes = []
     for name in TABLE_1[:-1]:
@@ -110,7 +111,7 @@ def _bfcl_v4(suite: str, column: str) -> _Reader:
         lacking = [name for name in official_bfcl.CATEGORIES[suite] if name not in scores]
         if lacking:
             return {}, [f"not evaluated: {', '.join(lacking)}"]
-        # Unweighted, as bfcl-eval and the paper average.
+        # The unweighted mean, as in bfcl-eval and the paper.
         return {column: fmean(score.accuracy for score in scores.values())}, []
 
     return read
@@ -137,8 +138,8 @@ _SUITES: dict[str, _Reader] = {
 }
 
 
-def tables(rows: Sequence[Row]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Title and columns of each table that has a figure."""
+def tables(rows: Sequence[ModelFigures]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Title and columns of each table with at least one figure."""
     for title, columns in (
         ("Table 1: BFCL V3 multi-turn, pass rate in %", TABLE_1),
         ("Table 2: out of distribution, accuracy and pass^1 in %", TABLE_2),
@@ -147,8 +148,8 @@ def tables(rows: Sequence[Row]) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield title, columns
 
 
-def show(rows: Sequence[Row], json_file: Path | None) -> None:
-    """Print Table 1 and Table 2, as far as there are figures, and write them as JSON."""
+def show(rows: Sequence[ModelFigures], json_file: Path | None) -> None:
+    """Print Table 1 and Table 2 if they have figures, and write them as JSON."""
     printer = Console(width=None if sys.stdout.isatty() else 120)
     document: dict[str, Any] = {"notes": [note for row in rows for note in row.notes]}
     for title, columns in tables(rows):

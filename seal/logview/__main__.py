@@ -1,7 +1,7 @@
 """Command line of the log viewer: python -m seal.logview --experiments experiments --port 8090.
 
 In: arguments. Out: served pages, or one sentence on standard error and exit status 1. Ends on
-SIGTERM and Ctrl-C. Started by people and by the launcher's `--with-logview`.
+SIGTERM and Ctrl-C.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import uvicorn
 from seal.logview.app import create_app
 
 _DRAIN_S = 1
-"""Seconds that requests under way have when the viewer is told to end."""
+"""Seconds that requests under way get when the viewer is told to end."""
 
 
 class CannotStart(Exception):
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         access_log=False,
         timeout_graceful_shutdown=_DRAIN_S,
     )
-    # uvicorn raises the signal again when it has ended, so that its caller learns of it: here
-    # nothing is left to do, and an end that was asked for is a normal one.
+    # uvicorn raises the signal again when it has ended, to tell its caller. Nothing is left to do
+    # here, and an end that was asked for is a normal one.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     with listening:
@@ -87,7 +87,7 @@ def _folder(folder: Path) -> Path:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bound here, so that a taken port is one sentence and not a traceback."""
+    """A listening socket: bound here, so that a taken port is one sentence and not a traceback."""
     if not _is_loopback(host):
         raise CannotStart(
             f"--host {host} is not a loopback address: the pages have no access control; listen "
@@ -110,7 +110,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _is_loopback(host: str) -> bool:
     try:
-        # The pages answer to these names alone (app.py).
+        # The pages answer to these names only (app.py).
         return str(ipaddress.ip_address(host)) in ("127.0.0.1", "::1")
     except ValueError:
         return host == "localhost"

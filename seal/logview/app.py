@@ -1,9 +1,8 @@
-"""The pages: routes, what each page is given, and the border where trouble becomes a sentence.
+"""The routes of the pages, and the border where an error becomes a sentence.
 
-In: a GET request. Out: a page, or one sentence with status 404. Every text from a file is model
-text or may be, and hostile: Jinja2 escapes all of it, no template marks anything as safe, and the
-Content-Security-Policy lets the browser run and load nothing but this package's own two files.
-Started by `seal.logview.__main__`.
+In: a GET request. Out: a page, or one sentence with status 404. Any text from a file may be model
+text and hostile: Jinja2 escapes all of it, no template marks anything as safe, and the
+Content-Security-Policy lets the browser run and load only this package's own files.
 """
 
 import hashlib
@@ -20,10 +19,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from seal.logview import charts, listing, views
-from seal.logview.growing import Unreadable
+from seal.logview.experiments import Experiments, NotThere
 from seal.logview.listing import Filters
-from seal.logview.runs import Experiments, NotThere
 from seal.logview.views import View
+from seal.records.json_lines import BadLine
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -34,7 +33,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-# A page elsewhere whose name resolves to this machine must not read the answers (DNS rebinding).
+# A foreign page whose host name resolves to this machine must not read the answers (DNS rebinding).
 _HOSTS = ["127.0.0.1", "localhost", "::1", "[::1]"]
 
 
@@ -49,7 +48,7 @@ def create_app(folder: Path) -> FastAPI:
     def page(request: Request, view: View, status: int = 200) -> Response:
         text = pages.get_template(view.template).render(view.values)
         body = text.encode("utf-8", "backslashreplace")
-        # What is shown is asked for every few seconds: an unchanged page is not sent again.
+        # The browser asks for its page every few seconds: an unchanged page is not sent again.
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
@@ -64,7 +63,7 @@ def create_app(folder: Path) -> FastAPI:
         return response
 
     @app.exception_handler(NotThere)
-    @app.exception_handler(Unreadable)
+    @app.exception_handler(BadLine)
     def not_there(request: Request, error: Exception) -> Response:
         return page(request, views.sentence(str(error)), 404)
 
@@ -79,7 +78,7 @@ def create_app(folder: Path) -> FastAPI:
 
     @app.get("/healthz")
     def healthz() -> dict[str, str]:
-        """Whether pages are served; the launcher waits for it."""
+        """The launcher waits until this answers."""
         return {"status": "ok", "experiments": str(folder)}
 
     @app.get("/")
@@ -116,7 +115,7 @@ def create_app(folder: Path) -> FastAPI:
 
 
 def _environment() -> Environment:
-    # StrictUndefined: a value that a template misspells is an error, not an empty place.
+    # StrictUndefined: a misspelt value in a template is an error, not an empty place.
     environment = Environment(
         loader=PackageLoader("seal.logview"),
         autoescape=select_autoescape(default=True, default_for_string=True),

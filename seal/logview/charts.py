@@ -1,7 +1,6 @@
 """Line charts and bars as the coordinates of an SVG drawing.
 
-In: numbers. Out: coordinates and texts that a template writes down; no markup is made here. Pure
-functions. Called by `seal.logview.app`.
+In: numbers. Out: coordinates and texts for a template; no markup is made here. Pure functions.
 """
 
 import math
@@ -13,7 +12,7 @@ from seal.coevolution.labels import Label
 WIDTH, HEIGHT = 640, 180
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 10, 22
 _MOST_MARKED = 60
-"""Points that get a mark with their value; more would touch each other."""
+"""A line with more points gets a mark on its last point only: marks would touch each other."""
 
 Points = Sequence[tuple[int, float]]
 """(step, value) in ascending order of steps."""
@@ -56,7 +55,7 @@ class Part:
 
 
 def style_of(label: str) -> str:
-    """CSS class of a label: its place in the vocabulary; files may hold names that are in none."""
+    """CSS class of a label: its place in the vocabulary, "other" for an unknown name."""
     try:
         return f"label-{list(Label).index(Label(label))}"
     except ValueError:
@@ -66,7 +65,7 @@ def style_of(label: str) -> str:
 def line_chart(
     title: str, lines: Mapping[str, Points], styles: Mapping[str, str], top: float = 1.0
 ) -> Chart | None:
-    """A chart of shares over steps, from 0 to `top`; None where there is nothing to draw."""
+    """A chart of shares over steps, from 0 to `top`; None if there is nothing to draw."""
     finite = {
         name: [(step, value) for step, value in points if math.isfinite(value)]
         for name, points in lines.items()
@@ -123,7 +122,7 @@ def spark_line(values: Sequence[float], width: int = 120, height: int = 20) -> s
 
 
 def bar(turns_by_label: Mapping[str, int]) -> tuple[Part, ...]:
-    """A bar of 100 units, the labels in the order of their vocabulary."""
+    """A bar of 100 units: the labels in the order of their vocabulary, then unknown ones."""
     known = [label.value for label in Label if turns_by_label.get(label.value, 0) > 0]
     other = [name for name, turns in turns_by_label.items() if name not in known and turns > 0]
     total = sum(turns_by_label[name] for name in (*known, *other))

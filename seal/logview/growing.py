@@ -1,19 +1,20 @@
 """JSON lines files that may still be written, indexed by the byte where each line begins.
 
-In: a file. Out: what was kept of each complete line, a sentence for each that cannot be read, and
-any one line in full. Files of tens of megabytes are read once, line by line, then only what was
-appended; of each line only what `keep` returns stays in memory. Called by `seal.logview.runs`.
+In: a file. Out: what was kept of each complete line, a sentence for each unreadable line, and any
+one line in full. Files of tens of megabytes are read once, line by line, then only what was
+appended. Of each line only the result of `keep` stays in memory.
 
-A last line without its line end is still being written: it is left for the next time.
+A last line without its line end is still being written and is left for the next time.
 """
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
+
+from seal.records.json_lines import BadLine, json_object
 
 Kept = TypeVar("Kept")
 Keep = Callable[[int, dict[str, Any]], Kept]
@@ -22,13 +23,9 @@ Keep = Callable[[int, dict[str, Any]], Kept]
 LONGEST_LINE = 1 << 26
 """Bytes; a longer line is no dialogue, and reading it could take all memory."""
 _MOST_FAULTS = 20
-"""Sentences that are kept of a file; a foreign file would yield one a line."""
+"""Sentences that are kept for a file; a foreign file would give one a line."""
 _TAIL = 128
-"""Bytes before the end of what was read, by which another file in the same place is noticed."""
-
-
-class Unreadable(Exception):
-    """A line or file cannot be read; the message says which and why."""
+"""Bytes before the end of what was read: if they change, another file has taken its place."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,10 @@ class Line(Generic[Kept]):
 class Contents(Generic[Kept]):
     """A file as it was at one moment."""
 
-    lines: tuple[Line[Kept], ...]
+    lines: tuple[Line[Kept], ...] = ()
     """Every complete line that can be read."""
-    faults: tuple[str, ...]
-    """A sentence for each that cannot, and for a file that cannot."""
-    exists: bool
-    """There is such a file."""
+    faults: tuple[str, ...] = ()
+    """A sentence for each line that cannot be read, or for the whole file."""
 
 
 class GrowingFile(Generic[Kept]):
@@ -60,7 +55,7 @@ class GrowingFile(Generic[Kept]):
 
     Args:
         path: The file; it may appear later, grow, be replaced or vanish.
-        keep: Called once a line; raises Unreadable where the object is not what was expected.
+        keep: Called once a line; raises BadLine if the object is not what was expected.
     """
 
     def __init__(self, path: Path, keep: Keep[Kept]) -> None:
@@ -70,21 +65,19 @@ class GrowingFile(Generic[Kept]):
         self._forget()
 
     def contents(self) -> Contents[Kept]:
-        """The file's complete lines now."""
+        """The file's complete lines now; empty if there is no such file."""
         with self._lock:
             try:
                 with self._path.open("rb") as file:
                     self._read_on(file)
             except FileNotFoundError:
                 self._forget()
-                return Contents((), (), exists=False)
             except OSError as error:
-                fault = f"{self._path.name} cannot be read: {error.strerror}"
-                return Contents((), (fault,), exists=True)
+                return Contents(faults=(f"{self._path.name} cannot be read: {error.strerror}",))
             faults = list(self._faults)
             if self._unreadable > len(faults):
                 faults.append(f"{self._path.name}: {self._unreadable} such lines in all")
-            return Contents(tuple(self._lines), tuple(faults), exists=True)
+            return Contents(tuple(self._lines), tuple(faults))
 
     def _forget(self) -> None:
         self._lines: list[Line[Kept]] = []
@@ -108,10 +101,10 @@ class GrowingFile(Generic[Kept]):
             self._number += 1
             try:
                 if end is not raw:
-                    raise Unreadable(f"longer than {LONGEST_LINE >> 20} MiB")
-                line = Line(self._number, self._offset, self._keep(self._number, json_object(raw)))
-                self._lines.append(line)
-            except Unreadable as error:
+                    raise BadLine(f"longer than {LONGEST_LINE >> 20} MiB")
+                kept = self._keep(self._number, writable_object(raw))
+                self._lines.append(Line(self._number, self._offset, kept))
+            except BadLine as error:
                 self._unreadable += 1
                 if len(self._faults) < _MOST_FAULTS:
                     self._faults.append(f"{self._path.name}, line {self._number}: {error}")
@@ -122,7 +115,7 @@ class GrowingFile(Generic[Kept]):
 
 
 def _rest_of_line(file: BinaryIO, raw: bytes) -> bytes:
-    """The last piece of a line that is too long; `raw` itself of one that is still written."""
+    """The last piece of a line that is too long; `raw` itself if the line is still written."""
     while len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
         raw = file.readline(LONGEST_LINE)
     return raw
@@ -132,41 +125,35 @@ def object_at(path: Path, offset: int) -> dict[str, Any]:
     """The object of the line that begins at a byte.
 
     Raises:
-        Unreadable: The file is gone or was written anew since the byte was noted.
+        BadLine: The file is gone or was written anew since the byte was noted.
     """
     try:
         with path.open("rb") as file:
             if offset:
                 file.seek(offset - 1)
                 if file.read(1) != b"\n":
-                    raise Unreadable(f"{path.name} was written anew; go back and open it again")
-            return json_object(file.readline(LONGEST_LINE))
+                    raise BadLine(f"{path.name} was written anew; go back and open it again")
+            return writable_object(file.readline(LONGEST_LINE))
     except OSError as error:
-        raise Unreadable(f"{path.name} cannot be read: {error.strerror}") from None
+        raise BadLine(f"{path.name} cannot be read: {error.strerror}") from None
 
 
-def json_object(raw: bytes) -> dict[str, Any]:
+def writable_object(raw: bytes) -> dict[str, Any]:
     r"""One line's object, with text that can always be written as UTF-8.
 
-    JSON can hold half a surrogate pair, which no encoding can: it becomes its escape.
+    JSON can hold half a surrogate pair, which no encoding can hold: it becomes its escape.
 
-    >>> json_object(b'{"output": "a \\ud800"}') == {"output": "a " + chr(92) + "ud800"}
+    >>> writable_object(b'{"output": "a \\ud800"}') == {"output": "a " + chr(92) + "ud800"}
     True
 
     Raises:
-        Unreadable: It is no JSON object in UTF-8.
+        BadLine: It is no JSON object in UTF-8.
     """
+    line = json_object(raw)
     try:
-        line = json.loads(raw.decode("utf-8"))
-        if b"\\ud" in raw.lower():
-            line = _writable(line)
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"not UTF-8 at byte {error.start + 1}") from None
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not JSON ({error})") from None
-    if not isinstance(line, dict):
-        raise Unreadable(f"expected a JSON object, got {type(line).__name__}")
-    return line
+        return _writable(line) if b"\\ud" in raw.lower() else line
+    except RecursionError as error:
+        raise BadLine(f"not JSON ({error})") from None
 
 
 def _writable(value: Any) -> Any:
@@ -183,7 +170,7 @@ class Files:
     """The indexes of the files that were looked at last.
 
     Args:
-        most: How many are kept; an index that was dropped is made anew when it is asked for.
+        most: Number of indexes that are kept; a dropped one is made anew when it is asked for.
     """
 
     def __init__(self, most: int = 64) -> None:

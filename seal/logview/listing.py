@@ -1,7 +1,7 @@
 """Lists of rollouts: filters, pages, and what can be chosen.
 
-In: the rollouts of a step and what the address asks for. Out: the values that the template of a
-list writes down. Pure functions. Called by `seal.logview.views`.
+In: the rollouts of a step and what the address asks for. Out: the values for the template of a
+list. Pure functions.
 """
 
 import math
@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from seal.coevolution.labels import Label
-from seal.logview.records import Turn
+from seal.logview.lines import Turn
 
 PAGE_ROWS = 200
 """Rollouts that one page lists."""
@@ -18,13 +18,13 @@ PAGE_ROWS = 200
 
 @dataclass(frozen=True)
 class Filters:
-    """Which rollouts of a list are shown; an empty text asks for all."""
+    """Which rollouts of a list are shown; an empty text means all."""
 
     task: str = ""
     """Part of the task id."""
     category: str = ""
     label: str = ""
-    """Of any turn."""
+    """Of at least one turn."""
     reward: str = ""
     """As `number` writes it."""
     suite: str = ""
@@ -32,21 +32,19 @@ class Filters:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Filters":
-        """Read an address; what is no filter is ignored, and so is a page that is no number."""
+        """Read an address; ignores what is no filter, and a page that is no number."""
         texts = {f.name: query.get(f.name, "").strip()[:200] for f in fields(cls)}
         page = texts.pop("page")
         return cls(**texts, page=max(1, int(page)) if page.isdecimal() and len(page) < 9 else 1)
 
-    def match(
-        self, task: str, category: str, labels: Iterable[str], reward: float, suite: str = ""
-    ) -> bool:
+    def match(self, row: "Listed") -> bool:
         """Whether a rollout is to be shown."""
         return (
-            self.task in task
-            and self.category in ("", category)
-            and (not self.label or self.label in labels)
-            and self.reward in ("", number(reward))
-            and self.suite in ("", suite)
+            self.task in row.task
+            and self.category in ("", row.category)
+            and (not self.label or any(turn.label == self.label for turn in row.turns))
+            and self.reward in ("", number(row.reward))
+            and self.suite in ("", row.suite)
         )
 
 
@@ -55,27 +53,20 @@ class Listed:
     """A rollout in a list."""
 
     line: int | None
-    """Line of its dialogue, None where there is none."""
+    """Line of its dialogue; None if it has none."""
     task: str
     category: str
     suite: str
     reward: float
     weight: float | None
-    """None of a rollout that was not trained on, or of which the loop log says nothing."""
+    """None for a rollout that was not trained on or is not in the loop log."""
     turns: Sequence[Turn]
-    version: int | None
     truncated: bool
 
 
 def listing(listed: list[Listed], filters: Filters) -> dict[str, Any]:
-    """The part of a list that the filters leave, a page of it, and what can be chosen."""
-    left = [
-        row
-        for row in listed
-        if filters.match(
-            row.task, row.category, [turn.label for turn in row.turns], row.reward, row.suite
-        )
-    ]
+    """The rows that the filters leave, one page of them, and the choices of each filter."""
+    left = [row for row in listed if filters.match(row)]
     pages = max(1, math.ceil(len(left) / PAGE_ROWS))
     page = min(filters.page, pages)
     return {
@@ -96,7 +87,7 @@ def listing(listed: list[Listed], filters: Filters) -> dict[str, Any]:
 
 
 def ordered(labels: Iterable[str]) -> list[str]:
-    """Labels in the order of their vocabulary, others behind them."""
+    """Labels in the order of their vocabulary, then unknown ones."""
     places = {label.value: place for place, label in enumerate(Label)}
     return sorted(labels, key=lambda label: (places.get(label, len(places)), label))
 

@@ -1,7 +1,6 @@
-"""What each page shows: the values that its template writes down.
+"""What each page shows: the values for its template.
 
-In: a run, a step, filters. Out: a `View`. Called by `seal.logview.app`; the files are read by
-`seal.logview.runs`.
+In: a run, a step, filters. Out: a `View`.
 """
 
 import difflib
@@ -13,11 +12,12 @@ from typing import Any
 
 from seal.logview import charts
 from seal.logview.charts import Chart, style_of
-from seal.logview.dialogue import Cut, Message, cut_dialogue
+from seal.logview.experiments import Experiments, Points, Run, pass_rates
+from seal.logview.lines import Dialogue, Round, Turn
 from seal.logview.listing import Filters, Listed, listing, ordered
-from seal.logview.records import Round, Turn
-from seal.logview.runs import Experiments, Run, suite_of
-from seal.records.validation_statistics import rates, task_results
+from seal.logview.messages import Message, cut_dialogue
+from seal.records import validation_log
+from seal.records.validation_statistics import rates, suite_results
 
 _METRIC_POINTS = 500
 """Last values of a metric that are drawn."""
@@ -33,11 +33,12 @@ class View:
 
 @dataclass(frozen=True)
 class Section:
-    """A turn of a dialogue; `number` None is what stands before the first."""
+    """A turn of a dialogue."""
 
     number: int | None
+    """From 0; None for what stands before the first turn."""
     turn: Turn | None
-    """None where nothing is known of the turn."""
+    """None if nothing is known of the turn."""
     weight: float | None
     messages: tuple[Message, ...]
 
@@ -48,7 +49,7 @@ def percent(share: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Seconds since 1970 as an ISO time, which the browser turns into an age."""
+    """Seconds since 1970 as an ISO time, which the browser shows as an age."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
@@ -56,7 +57,7 @@ def moment(seconds: float) -> str:
 
 
 def sentence(text: str) -> View:
-    """A page that says why there is nothing else on it."""
+    """A page with one sentence, which says why there is nothing else on it."""
     return View("sentence.html", {"text": text})
 
 
@@ -70,6 +71,7 @@ def run(one: Run) -> View:
     """Charts, rounds and validations of a run."""
     rounds, faults = one.rounds()
     metrics, metric_faults = one.metrics()
+    suites = pass_rates(metrics)
     previous: dict[int, list[str]] = {}
     active: list[str] = []
     for step, record in rounds.items():
@@ -85,8 +87,8 @@ def run(one: Run) -> View:
             "previous": previous,
             "unfinished": [step for step in reversed(one.steps()) if step not in rounds],
             "validation_steps": list(reversed(one.validation_steps())),
-            "suites": _suites(metrics),
-            "charts": [chart for chart in (_pass_rates(metrics, rounds), _labels(rounds)) if chart],
+            "suites": {suite: dict(points) for suite, points in suites.items()},
+            "charts": [chart for chart in (_pass_rates(suites, rounds), _labels(rounds)) if chart],
             "faults": (*faults, *metric_faults),
         },
     )
@@ -95,30 +97,30 @@ def run(one: Run) -> View:
 def metrics(one: Run) -> View:
     """Every metric of a run with a small drawing."""
     by_name, faults = one.metrics()
-    rows = [
-        (name, points[-1], _least(points), _greatest(points), charts.spark_line(_values(points)))
-        for name, points in by_name.items()
-    ]
+    rows = []
+    for name, points in by_name.items():
+        values = [value for _, value in points]
+        line = charts.spark_line(values[-_METRIC_POINTS:])
+        rows.append((name, points[-1], min(values), max(values), line))
     return View("metrics.html", {"run": one.name, "rows": rows, "faults": faults})
 
 
 def step(one: Run, step: int, filters: Filters) -> View:
     """A training step: what the interface said, and the rollouts."""
-    rows, faults = one.rows(step)
+    rollouts, faults = one.rollouts(step)
     rounds, _ = one.rounds()
     listed = [
         Listed(
-            line=row.line,
-            task=row.rollout.task_id if row.rollout else "",
-            category=row.rollout.category if row.rollout else "",
+            line=found.line,
+            task=found.record.task_id if found.record else "",
+            category=found.record.category if found.record else "",
             suite="",
-            reward=row.reward,
-            weight=row.rollout.weight if row.rollout else None,
-            turns=row.rollout.turns if row.rollout else (),
-            version=row.rollout.interface_version if row.rollout else None,
-            truncated=row.rollout.truncated if row.rollout else False,
+            reward=found.reward,
+            weight=found.record.weight if found.record else None,
+            turns=found.record.turns if found.record else (),
+            truncated=found.record.truncated if found.record else False,
         )
-        for row in rows
+        for found in rollouts
     ]
     record = rounds.get(step)
     earlier = max((other for other in rounds if other < step), default=None)
@@ -131,8 +133,8 @@ def step(one: Run, step: int, filters: Filters) -> View:
             "bar": charts.bar(record.turns_by_label()) if record else (),
             "earlier": earlier,
             "change": _change(rounds, earlier, step) if record else [],
-            "unmatched": sum(row.rollout is None or row.line is None for row in rows),
-            "without_uid": any(row.rollout and row.rollout.uid is None for row in rows),
+            "unmatched": sum(found.record is None or found.line is None for found in rollouts),
+            "without_uid": any(found.record and found.record.uid is None for found in rollouts),
             "kind": "steps",
             "faults": faults,
             **_neighbours(one.steps(), step),
@@ -144,35 +146,27 @@ def step(one: Run, step: int, filters: Filters) -> View:
 def validation(one: Run, step: int, filters: Filters) -> View:
     """A validation: pass rates by category, and the rollouts."""
     contents = one.validation(step)
-    suites = sorted({line.kept.rollout.suite for line in contents.lines})
+    rollouts = [line.kept for line in contents.lines]
     listed = [
         Listed(
-            line=line.number,
-            task=line.kept.rollout.task_id,
-            category=line.kept.rollout.category,
-            suite=line.kept.rollout.suite,
-            reward=line.kept.rollout.score,
+            line=rollout.line,
+            task=rollout.task_id,
+            category=rollout.category,
+            suite=rollout.suite,
+            reward=rollout.score,
             weight=None,
-            turns=line.kept.turns,
-            version=None,
-            truncated=bool(line.kept.rollout.truncated),
+            turns=_turns(rollout),
+            truncated=bool(rollout.truncated),
         )
-        for line in contents.lines
+        for rollout in rollouts
     ]
-    of_suite = {
-        suite: rates(
-            task_results(
-                line.kept.rollout for line in contents.lines if line.kept.rollout.suite == suite
-            )
-        )
-        for suite in suites
-    }
+    suites = sorted({rollout.suite for rollout in rollouts})
     return View(
         "validation.html",
         {
             "run": one.name,
             "step": step,
-            "rates": of_suite,
+            "rates": {suite: rates(suite_results(rollouts, suite)) for suite in suites},
             "kind": "validation",
             "faults": contents.faults,
             **_neighbours(one.validation_steps(), step),
@@ -184,72 +178,83 @@ def validation(one: Run, step: int, filters: Filters) -> View:
 def rollout(one: Run, step: int, line: int) -> View:
     """The dialogue of a rollout that was trained on."""
     dialogue, record = one.dialogue(step, line)
-    cut = cut_dialogue(dialogue.input, dialogue.output, record.turn_spans if record else ())
-    return View(
-        "dialogue.html",
-        {
-            "run": one.name,
-            "step": step,
-            "line": line,
-            "kind": "steps",
-            "dialogue": dialogue,
-            "rollout": record,
-            "validated": None,
-            "verified": cut.verified,
-            "sections": _sections(
-                cut, record.turns if record else (), record.weights if record else ()
-            ),
-            "group": [(other.number, other.kept.score) for other in one.group(step, dialogue.uid)],
-            **_neighbours([row.line for row in one.rows(step)[0] if row.line is not None], line),
-        },
+    turns, weights, spans = (
+        (record.turns, record.weights, record.turn_spans) if record else ((), (), ())
     )
+    values = {
+        "kind": "steps",
+        "rollout": record,
+        "validated": None,
+        "group": [(other.number, other.kept.score) for other in one.group(step, dialogue.uid)],
+        **_neighbours([row.line for row in one.rollouts(step)[0] if row.line is not None], line),
+    }
+    return _dialogue(one, step, line, dialogue, turns, weights, spans, values)
 
 
 def validated(one: Run, step: int, line: int) -> View:
     """The dialogue of a validation."""
     dialogue, kept = one.validation_dialogue(step, line)
-    cut = cut_dialogue(dialogue.input, dialogue.output)
-    same_task = [
-        (other.number, other.kept.rollout.score)
-        for other in one.validation(step).lines
-        if (other.kept.rollout.suite, other.kept.rollout.task_id)
-        == (kept.rollout.suite, kept.rollout.task_id)
-    ]
+    rollouts = [other.kept for other in one.validation(step).lines]
+    values = {
+        "kind": "validation",
+        "rollout": None,
+        "validated": kept,
+        "group": [
+            (other.line, other.score)
+            for other in rollouts
+            if (other.suite, other.task_id) == (kept.suite, kept.task_id)
+        ],
+        **_neighbours([other.line for other in rollouts], line),
+    }
+    return _dialogue(one, step, line, dialogue, _turns(kept), (), (), values)
+
+
+def _dialogue(
+    one: Run,
+    step: int,
+    line: int,
+    dialogue: Dialogue,
+    turns: Sequence[Turn],
+    weights: Sequence[float],
+    spans: Sequence[Sequence[int]],
+    values: Mapping[str, Any],
+) -> View:
+    """The page of a dialogue; `values` are those of its kind."""
+    cut = cut_dialogue(dialogue.input, dialogue.output, spans)
     return View(
         "dialogue.html",
         {
             "run": one.name,
             "step": step,
             "line": line,
-            "kind": "validation",
             "dialogue": dialogue,
-            "rollout": None,
-            "validated": kept,
             "verified": cut.verified,
-            "sections": _sections(cut, kept.turns, ()),
-            "group": same_task,
-            **_neighbours([other.number for other in one.validation(step).lines], line),
+            "sections": _sections(cut.messages, turns, weights),
+            **values,
         },
     )
 
 
-def _sections(cut: Cut, turns: Sequence[Turn], weights: Sequence[float]) -> list[Section]:
-    by_turn: dict[int | None, list[Message]] = {}
-    for message in cut.messages:
-        by_turn.setdefault(message.turn, []).append(message)
-    # A turn can be judged without a message of its own, where the text was cut at its end.
-    for index in range(len(turns)):
-        by_turn.setdefault(index, [])
+def _turns(rollout: validation_log.Rollout) -> list[Turn]:
+    """Labels of the turns; validation logs give no reasons."""
+    return [Turn(label=label, reason="") for label in rollout.labels]
+
+
+def _sections(
+    messages: Sequence[Message], turns: Sequence[Turn], weights: Sequence[float]
+) -> list[Section]:
+    # -1: before the first turn. A judged turn whose text was cut off has no message.
+    by_turn: dict[int, list[Message]] = {index: [] for index in range(len(turns))}
+    for message in messages:
+        by_turn.setdefault(-1 if message.turn is None else message.turn, []).append(message)
     return [
         Section(
-            index,
-            turns[index] if index is not None and index < len(turns) else None,
-            weights[index] if index is not None and index < len(weights) else None,
-            tuple(messages),
+            None if index < 0 else index,
+            turns[index] if 0 <= index < len(turns) else None,
+            weights[index] if 0 <= index < len(weights) else None,
+            tuple(by_turn[index]),
         )
-        for index, messages in sorted(
-            by_turn.items(), key=lambda item: -1 if item[0] is None else item[0]
-        )
+        for index in sorted(by_turn)
     ]
 
 
@@ -262,43 +267,29 @@ def _neighbours(ordered: Sequence[int], current: int) -> dict[str, int | None]:
 
 
 def _change(rounds: Mapping[int, Round], earlier: int | None, step: int) -> list[tuple[str, str]]:
-    """Lines of the interface shown, each with "+", "-" or " " against the round before."""
+    """Lines of the interface shown, each with "+", "-" or " " compared with the round before."""
     before = rounds[earlier].interface_shown.text if earlier is not None else ""
     after = rounds[step].interface_shown.text
     lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    # "?" points at characters within a line.
+    # ndiff's "?" lines point at characters within a line.
     return [(line[0], line[2:]) for line in lines if line[0] != "?"]
 
 
 def _leading(record: Round) -> list[tuple[str, float]]:
     """The two most frequent labels with their shares."""
     counts = record.turns_by_label()
-    total = max(1, sum(counts.values()))
-    most = sorted(counts, key=lambda label: -counts[label])[:2]
-    return [(label, counts[label] / total) for label in most]
+    return [(label, turns / max(1, counts.total())) for label, turns in counts.most_common(2)]
 
 
-def _suites(metrics: Mapping[str, list[tuple[int, float]]]) -> dict[str, dict[int, float]]:
-    """Pass rates of the validations by suite and step."""
-    return {
-        suite: dict(points)
-        for name, points in metrics.items()
-        if (suite := suite_of(name)) is not None
-    }
-
-
-def _pass_rates(
-    metrics: Mapping[str, list[tuple[int, float]]], rounds: Mapping[int, Round]
-) -> Chart | None:
-    lines: dict[str, list[tuple[int, float]]] = {
+def _pass_rates(suites: Mapping[str, Points], rounds: Mapping[int, Round]) -> Chart | None:
+    lines = {
         "training": [
             (step, record.metrics["seal/pass_rate"])
             for step, record in rounds.items()
             if "seal/pass_rate" in record.metrics
         ]
     }
-    for suite, by_step in _suites(metrics).items():
-        lines[f"validation, {suite}"] = list(by_step.items())
+    lines |= {f"validation, {suite}": points for suite, points in suites.items()}
     styles = {name: f"series-{index % 6}" for index, name in enumerate(lines)}
     return charts.line_chart("Pass rate", lines, styles)
 
@@ -308,23 +299,10 @@ def _labels(rounds: Mapping[int, Round]) -> Chart | None:
     names = ordered({name for by_label in counts.values() for name in by_label})
     lines = {
         name: [
-            (step, by_label.get(name, 0) / max(1, sum(by_label.values())))
-            for step, by_label in counts.items()
+            (step, by_label[name] / max(1, by_label.total())) for step, by_label in counts.items()
         ]
         for name in names
     }
     return charts.line_chart(
         "Labels, share of turns", lines, {name: style_of(name) for name in names}
     )
-
-
-def _values(points: Sequence[tuple[int, float]]) -> list[float]:
-    return [value for _, value in points[-_METRIC_POINTS:]]
-
-
-def _least(points: Sequence[tuple[int, float]]) -> float:
-    return min(value for _, value in points)
-
-
-def _greatest(points: Sequence[tuple[int, float]]) -> float:
-    return max(value for _, value in points)

@@ -1,12 +1,12 @@
-"""The folder a run saves its checkpoints in, as files: which are whole, which is the last one.
+"""The folder with a run's checkpoints: which are whole, which is the last, which the best.
 
-In: the folder that verl saves in (`trainer.default_local_dir`), with `global_step_<n>/` and verl's
-note of the latest step. Out: steps, and what going back to an earlier one changes there. Used by
-the launcher (where to go on from), the trainer (what to delete) and scripts/export_hf.py.
+In: the folder that verl saves in (`trainer.default_local_dir`). It holds `global_step_<n>/`, verl's
+note of the latest step, and `best.json`. Out: steps, and what changes there when a run goes back to
+an earlier one.
 
-A checkpoint is made in this order: `seal_state.json`, the actor's shards, `data.pt`, then
-verl's note of the latest step. Whatever moment a run is killed at, a folder with all of the first
-three is whole; the note may be missing, empty or behind.
+A checkpoint is made in this order: `seal_state.json`, the actor's shards, `data.pt`, then verl's
+note of the latest step. A run may be killed at any moment: a folder with the first three is whole;
+the note may be missing, empty or behind.
 
 Standard library only, so the launcher can read without importing torch.
 """
@@ -14,7 +14,10 @@ Standard library only, so the launcher can read without importing torch.
 import json
 import re
 import zipfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from seal.records.whole_file import write_whole
 
 PREFIX = "global_step_"
 NOTE = "latest_checkpointed_iteration.txt"
@@ -22,19 +25,30 @@ NOTE = "latest_checkpointed_iteration.txt"
 BEST_FILE = "best.json"
 """Beside the checkpoints: step, metric and score of the best one."""
 DELETED = "deleted_"
-"""A checkpoint is renamed before it is deleted: what a kill leaves of it is never taken for one."""
+"""A checkpoint is renamed before it is deleted, so a half-deleted one is never read as one."""
 ABANDONED = "abandoned_"
-"""Before the name of a whole checkpoint that a run went back behind."""
+"""Prefix of a whole checkpoint that is later than the step a run went back to."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best validation so far, as `best.json` holds it."""
+
+    metric: str
+    """Name of the metric it was chosen by."""
+    score: float
+    step: int
+    """Training steps done at that validation, which name its checkpoint."""
 
 
 def step_of(path: Path) -> int:
-    """Step of a checkpoint by its name; 0 for a folder that is none."""
+    """Step of a checkpoint, from its name; 0 for a folder that is no checkpoint."""
     number = path.name.removeprefix(PREFIX)
     return int(number) if number != path.name and number.isascii() and number.isdigit() else 0
 
 
 def checkpoint(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
+    """The path of the checkpoint of a step."""
     return folder / f"{PREFIX}{step}"
 
 
@@ -56,30 +70,51 @@ def is_whole(path: Path) -> bool:
 
 
 def begin_save(path: Path) -> None:
-    """Make an earlier save of the same step count as cut off until the new one has ended."""
+    """Mark an earlier save of the same step as unfinished until the new one has ended."""
     (path / "data.pt").unlink(missing_ok=True)
 
 
 def latest_whole(folder: Path) -> int | None:
-    """Step of the newest whole checkpoint; one that was being written is passed over."""
+    """Step of the newest whole checkpoint; None without one."""
     whole = (step for step in reversed(steps(folder)) if is_whole(checkpoint(folder, step)))
     return next(whole, None)
+
+
+def write_best(folder: Path, best: Best) -> None:
+    """Name the best checkpoint in best.json."""
+    write_whole(folder / BEST_FILE, json.dumps(asdict(best)) + "\n")
+
+
+def read_best(folder: Path) -> Best | None:
+    """What best.json names; None without one.
+
+    Raises:
+        ValueError: It cannot be read; the message says what was expected.
+    """
+    path = folder / BEST_FILE
+    try:
+        best = json.loads(path.read_text("utf-8"))
+        return Best(str(best["metric"]), float(best["score"]), int(best["step"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{path} cannot be read; expected metric, score and step of the best checkpoint"
+        ) from None
 
 
 def best_step(folder: Path) -> int | None:
     """Step that best.json names; None without one.
 
     Raises:
-        ValueError, KeyError, TypeError: It cannot be read.
+        ValueError: It cannot be read; the message says what was expected.
     """
-    try:
-        return int(json.loads((folder / BEST_FILE).read_text("utf-8"))["step"])
-    except FileNotFoundError:
-        return None
+    best = read_best(folder)
+    return None if best is None else best.step
 
 
 def free_name(path: Path) -> Path:
-    """The path itself, or with .1, .2, ... behind it if there is something already."""
+    """The path itself; if it exists, the path with .1, .2, ... behind it."""
     number, free = 0, path
     while free.exists():
         number += 1
@@ -88,11 +123,11 @@ def free_name(path: Path) -> Path:
 
 
 def abandon_after(folder: Path, step: int) -> list[Path]:
-    """Let a run go on from a step: nothing later is taken for a checkpoint of it, nothing is lost.
+    """Let a run go on from a step: no later folder counts as its checkpoint, and none is lost.
 
-    Whole checkpoints after the step become `abandoned_global_step_<n>`; what is left of saves that
-    were cut off is left to the trainer to delete. verl's note then names the newest whole one, and
-    a best.json that names a later one goes.
+    Whole checkpoints after the step become `abandoned_global_step_<n>`; the trainer deletes what is
+    left of unfinished saves. verl's note then names the newest whole checkpoint. A best.json that
+    names a later step is removed.
 
     Returns:
         Where the whole ones are now.
@@ -108,9 +143,7 @@ def abandon_after(folder: Path, step: int) -> list[Path]:
     if latest is None:
         (folder / NOTE).unlink(missing_ok=True)
     else:
-        unfinished = folder / f"{NOTE}.unfinished"
-        unfinished.write_text(str(latest), "utf-8")
-        unfinished.replace(folder / NOTE)
+        write_whole(folder / NOTE, str(latest))
     best = best_step(folder)
     if best is not None and best > step:
         (folder / BEST_FILE).unlink()

@@ -1,12 +1,12 @@
-"""Pass rates of a validation, how sure they are, and whether they differ from another one's.
+"""Pass rates of a validation, their confidence intervals, and differences from a baseline.
 
-In: `Rollout`s of one suite at one step. Out: a `Rate` a category and their average as the paper
-averages (the unweighted mean of the category rates), each with a 95 % interval; against a baseline
-a `Difference` each, paired by task. Pure functions, standard library only. Called by
-`seal.records.validation_summary`.
+In: `Rollout`s of one suite at one step. Out: a `Rate` for each category and one for their average,
+each with a 95 % interval. The average is the paper's: the unweighted mean of the category rates.
+Compared with a baseline, a `Difference` for each, paired by task. Pure functions, standard library
+only.
 
 A task with several rollouts counts with their mean. Its rollouts are not independent of each
-other: intervals over them are too narrow, and differences are tested over tasks.
+other, so intervals over them are too narrow. Differences are therefore tested over tasks.
 """
 
 import math
@@ -31,19 +31,19 @@ class Interval:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Means over rollouts, then over tasks, then over categories; None where a log does not say."""
+    """Means over rollouts, then over tasks, then over categories; None if a log does not say."""
 
     prompt_tokens: float | None = None
     """Before the first answer."""
     response_tokens: float | None = None
     """Answers and observations."""
     truncated: float | None = None
-    """Share that a limit ended, from 0 to 1."""
+    """Share of the rollouts that a limit ended, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What one task came to at one step."""
+    """The result of one task at one step."""
 
     category: str
     score: float
@@ -85,8 +85,8 @@ def wilson(rate: float, n: float) -> Interval:
 
     (p + z^2/2n -+ z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n)
 
-    A mean of scores between 0 and 1 varies no more than a proportion does: for it the interval is
-    wide enough.
+    A mean of scores between 0 and 1 varies no more than a proportion, so the interval is wide
+    enough for it, too.
 
     >>> interval = wilson(0.5, 10)
     >>> f"{interval.low:.4f} {interval.high:.4f}"
@@ -94,14 +94,14 @@ def wilson(rate: float, n: float) -> Interval:
 
     Args:
         rate: Observed share, from 0 to 1.
-        n: Number of observations, at least 1; no whole number for an effective one.
+        n: Number of observations, at least 1; an effective number need not be whole.
     """
     if n < 1 or not 0 <= rate <= 1:
         raise ValueError(f"wilson({rate}, {n}): expected a rate from 0 to 1 and n of at least 1")
     centre = rate + Z_95**2 / (2 * n)
     half = Z_95 * math.sqrt(rate * (1 - rate) / n + Z_95**2 / (4 * n**2))
     scale = 1 + Z_95**2 / n
-    # Rounding must not put the rate, which at 0 and 1 is itself a bound, outside.
+    # At 0 and 1 the rate is itself a bound: rounding must not put it outside.
     low, high = (centre - half) / scale, (centre + half) / scale
     return Interval(min(rate, max(0.0, low)), max(rate, min(1.0, high)))
 
@@ -109,9 +109,9 @@ def wilson(rate: float, n: float) -> Interval:
 def average_interval(rate: float, counts: Sequence[int]) -> Interval:
     """95 % Wilson interval of the unweighted mean of the rates of k categories.
 
-    With n_1 ... n_k observations its variance is at most p (1 - p) sum_i 1/n_i / k^2: that of a
-    proportion of n = k^2 / sum_i 1/n_i observations, which is their sum where all are as large.
-    (At most, up to unequal n_i: the more the categories differ, the wider than needed.)
+    With n_1 ... n_k observations its variance is at most p (1 - p) sum_i 1/n_i / k^2. That is the
+    variance of a proportion of n = k^2 / sum_i 1/n_i observations; with equal n_i, n is their sum.
+    The more the categories differ, the wider the interval is than needed.
 
     >>> average_interval(0.4, [100, 100, 100, 100]) == wilson(0.4, 400)
     True
@@ -140,7 +140,7 @@ def mcnemar(better: int, worse: int) -> float:
         raise ValueError(f"mcnemar({better}, {worse}): expected numbers of pairs")
     discordant = better + worse
     tail = sum(math.comb(discordant, k) for k in range(min(better, worse) + 1))
-    # Whole numbers up to the division: nothing is rounded before, however many pairs.
+    # Integers up to the division, so nothing is rounded earlier, however many pairs there are.
     return min(1.0, 2 * tail / (1 << discordant))
 
 
@@ -162,6 +162,11 @@ def task_results(rollouts: Iterable[Rollout]) -> dict[str, TaskResult]:
     }
 
 
+def suite_results(rollouts: Iterable[Rollout], suite: str) -> dict[str, TaskResult]:
+    """Results by task id of the rollouts of one step that belong to a suite."""
+    return task_results(rollout for rollout in rollouts if rollout.suite == suite)
+
+
 def _mean_lengths(every: Sequence[Lengths]) -> Lengths:
     def mean(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
@@ -175,7 +180,7 @@ def _mean_lengths(every: Sequence[Lengths]) -> Lengths:
 
 
 def rates(results: Mapping[str, TaskResult]) -> dict[str, Rate]:
-    """A rate a category in alphabetical order, then AVERAGE; nothing of nothing."""
+    """The rate of each category in alphabetical order, then AVERAGE; empty without results."""
     by_category: dict[str, list[TaskResult]] = {}
     for result in results.values():
         by_category.setdefault(result.category, []).append(result)
@@ -203,11 +208,11 @@ def _rate(group: Sequence[TaskResult]) -> Rate:
 def differences(
     results: Mapping[str, TaskResult], baseline: Mapping[str, TaskResult]
 ) -> dict[str, Difference]:
-    """What changed from a baseline, a category each, then AVERAGE; nothing without common tasks.
+    """What changed from a baseline in each category, then AVERAGE; empty without common tasks.
 
-    AVERAGE is the unweighted mean of the categories' points, tested over all pairs. Of tasks with
-    several rollouts the test compares means: it is then the sign test, of which McNemar's is the
-    case of single rollouts.
+    AVERAGE is the unweighted mean of the categories' points, tested over all pairs. For tasks with
+    several rollouts the test compares means and is the sign test; with single rollouts the sign
+    test is McNemar's.
     """
     pairs: dict[str, list[tuple[float, float]]] = {}
     for task, result in results.items():

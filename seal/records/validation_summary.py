@@ -1,11 +1,10 @@
-"""The figures of a run's validations, as rows, and what the logs hold too little or too much of.
+"""The figures of a run's validations, as rows, and which tasks the logs lack or hold too often.
 
-In: rollouts by step, what the evaluation file expects, and where wanted a baseline's rollouts and
-the defective tasks. Out: a flat `Row` a suite, step and category. Pure functions, standard library
-only. Called by scripts/stats_validation_bfcl.py, which reads, prints and draws.
+In: rollouts by step, what the evaluation file expects, and optionally a baseline's rollouts and the
+defective tasks. Out: a flat `SummaryRow` for each suite, step and category. Pure functions,
+standard library only.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """One figure of the summary, with the names that --json and --csv give it."""
 
     suite: str
@@ -48,17 +47,17 @@ class Row:
     tasks: int
     rollouts: int
     mean_prompt_tokens: float | None = None
-    """Of the prompt; this and the next two are None where a log does not hold it."""
+    """Of the prompt. This field and the next two are None if a log does not hold them."""
     mean_response_tokens: float | None = None
     """Of answers and observations together."""
     truncated_share: float | None = None
-    """Of the rollouts that a limit ended, from 0 to 1."""
+    """Share of the rollouts that a limit ended, from 0 to 1."""
     baseline_step: int | None = None
-    """This and what follows is None where there is nothing to compare with."""
+    """This field and the next ones are None if there is nothing to compare with."""
     difference_points: float | None = None
     """Percentage points above the baseline, on the tasks that both hold."""
     pairs: int | None = None
-    """Those tasks."""
+    """Tasks that both hold."""
     better: int | None = None
     worse: int | None = None
     p_value: float | None = None
@@ -70,10 +69,10 @@ def results_of(
     expected: Mapping[str, Mapping[str, Expected]],
     where: str,
 ) -> Results:
-    """What every task came to, with all suites that are expected.
+    """The result of every task, with all suites that are expected.
 
-    A step between the first and the last may be without a whole suite: `seal.rare_suites` are
-    played at these two alone. The first and the last step have all suites, though one be empty.
+    A step between the first and the last may lack a whole suite, because `seal.rare_suites` are
+    played at the first and the last step only. These two steps have all suites, even empty ones.
 
     Args:
         run: Rollouts by step.
@@ -109,24 +108,22 @@ def results_of(
 def complaints(
     results: Results, expected: Mapping[str, Mapping[str, Expected]], run: str
 ) -> Iterator[str]:
-    """A sentence for every step at which tasks are missing, or there too often.
+    """A sentence for every step at which tasks are missing or occur too often.
 
     Args:
         results: What the logs hold.
         expected: What they should hold, by suite and task id.
-        run: Which run it is, for the sentence.
+        run: Name of the run for the sentence.
     """
     for suite, steps in results.items():
         wanted = expected[suite]
         for step, found in steps.items():
             where = f"{run}, step {step}, suite {suite!r}"
-            over = {
-                t: (found[t].rollouts if t in found else 0) - wanted[t].rollouts for t in wanted
-            }
+            over = {t: found[t].rollouts - wanted[t].rollouts for t in wanted if t in found}
             for what, tasks in (
-                ("missing", [task for task in wanted if task not in found]),
-                ("short of rollouts", [t for t in wanted if over[t] < 0 and t in found]),
-                ("duplicate (the mean counts)", [t for t in wanted if over[t] > 0]),
+                ("missing", [t for t in wanted if t not in found]),
+                ("short of rollouts", [t for t in over if over[t] < 0]),
+                ("duplicate (the mean counts)", [t for t in over if over[t] > 0]),
             ):
                 if tasks:
                     named = ", ".join(tasks[:NAMED]) + (", ..." if len(tasks) > NAMED else "")
@@ -137,7 +134,9 @@ def complaints(
                 yield f"{where}: no task of {', '.join(sorted(gone))}: the average is without it"
 
 
-def summarise(results: Results, baseline: Results | None, defective: Set[str] | None) -> list[Row]:
+def summarise(
+    results: Results, baseline: Results | None, defective: Set[str] | None
+) -> list[SummaryRow]:
     """All rows: by suite, with and then without defective tasks, by step, by category.
 
     Args:
@@ -148,7 +147,7 @@ def summarise(results: Results, baseline: Results | None, defective: Set[str] | 
     kinds: dict[str, Set[str]] = {"included": frozenset()}
     if defective is not None:
         kinds["excluded"] = defective
-    rows: list[Row] = []
+    rows: list[SummaryRow] = []
     for suite, steps in results.items():
         against = baseline[suite] if baseline is not None else {}
         for kind, left_out in kinds.items():
@@ -161,7 +160,7 @@ def summarise(results: Results, baseline: Results | None, defective: Set[str] | 
 
 
 def limits_reached(run: Mapping[int, Sequence[Rollout]]) -> Iterator[str]:
-    """A sentence a suite on what ended truncated rollouts at the last step, if the log says it.
+    """A sentence for each suite on what ended truncated rollouts at the last step, if known.
 
     Args:
         run: Rollouts by step.
@@ -180,7 +179,7 @@ def limits_reached(run: Mapping[int, Sequence[Rollout]]) -> Iterator[str]:
 
 
 def baseline_step(step: int, baseline: Mapping[int, object]) -> int | None:
-    """The baseline's step to compare with: its only one, or the same one, if it is there."""
+    """The baseline's step to compare with: its only step, or the same step if it exists."""
     if len(baseline) == 1:
         return next(iter(baseline))
     return step if step in baseline else None
@@ -193,10 +192,11 @@ def _rows(
     results: Mapping[str, TaskResult],
     other: int | None,
     baseline: Mapping[str, TaskResult],
-) -> Iterator[Row]:
+) -> Iterator[SummaryRow]:
     changes = differences(results, baseline)
     for category, rate in rates(results).items():
-        row = Row(
+        change = changes.get(category)
+        yield SummaryRow(
             suite=suite,
             step=step,
             category=category,
@@ -209,16 +209,10 @@ def _rows(
             mean_prompt_tokens=rate.lengths.prompt_tokens,
             mean_response_tokens=rate.lengths.response_tokens,
             truncated_share=rate.lengths.truncated,
+            baseline_step=other if change else None,
+            difference_points=change.points if change else None,
+            pairs=change.pairs if change else None,
+            better=change.better if change else None,
+            worse=change.worse if change else None,
+            p_value=change.p if change else None,
         )
-        if category in changes:
-            change = changes[category]
-            row = dataclasses.replace(
-                row,
-                baseline_step=other,
-                difference_points=change.points,
-                pairs=change.pairs,
-                better=change.better,
-                worse=change.worse,
-                p_value=change.p,
-            )
-        yield row

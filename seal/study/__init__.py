@@ -1,7 +1,11 @@
-"""Comparing recipes over seeds: what scripts/compare.py does.
+"""Comparing recipes over seeds (scripts/compare.py), and the validations of a single run.
 
-A study names recipes and seeds (`definition`). Each pair is an ordinary launch (`runs`), whose logs
-are read back (`logs`). Runs that may not be compared are refused (`comparable`). Scores become
-estimates with intervals (`scores`, `intervals`), and those a report (`report`, `pages`, `figures`).
-`power` says before anything runs what a study could show.
+A study names recipes and seeds (`definition`). Each pair is an ordinary launch (`launching`,
+`launch_log`), whose logs are read back (`logs`). Runs that may not be compared are refused
+(`comparable`). Scores become estimates with intervals (`scores`, `suite_figures`, `intervals`), and
+these become a report (`report`, `pages`, `figures`). `power` says before a study runs what it could
+show.
+
+scripts/stats_validation_bfcl.py reads one run's validations (`validation_files`), prints them
+(`validation_tables`) and draws them (`validation_plot`).
 """

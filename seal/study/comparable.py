@@ -1,8 +1,8 @@
-"""Whether runs may be compared: they differ in their recipes' own lines and seeds alone.
+"""Whether runs may be compared: only their recipes' own overrides and their seeds may differ.
 
-In: the study and its runs' logs. Out: sentences on what to bear in mind, or an error that names
-what differs. Checked are the resolved configurations, versions, data files, interface texts and
-the groups that were lost to faults of the environment.
+In: the study and its runs' logs. Out: sentences for the report, or an error that names what
+differs. Compared are the resolved configurations, versions, data files, starting policies,
+interface texts, and the groups that were lost to faults of the environment.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ OWN = (
     "launcher.stall_timeout_s",
     "ray_kwargs.*",
 )
-"""Keys, as patterns, that every run has for itself: names, folders, addresses."""
+"""Patterns of the keys that each run has for itself: names, folders, addresses."""
 MOST_LOST = 0.01
-"""By how much the shares of lost groups of two recipes may differ."""
+"""How much a recipe's share of lost groups may differ from the baseline's."""
 MUST = {
     "versions": "versions",
     "service_versions": "versions of the service",
@@ -41,13 +41,13 @@ MUST = {
     "policy": "starting policies",
     "interface_texts": "texts of the interface",
 }
-"""Fields of a launch's record that all runs must have alike, and their names."""
+"""Fields of a launch's record that must be equal in all runs, and their names."""
 SHOULD = {"git.commit": "code", "machine.cpu": "machines", "machine.gpus": "machines"}
-"""Fields whose differences are told: a change of a page of docs changes no run."""
+"""Fields whose differences are only reported: a commit may change nothing that matters."""
 _SHOWN = 6
 
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
-"""The study's recipe under a list of overrides, by key with dots."""
+"""A list of overrides -> the study's recipe with them, by key with dots."""
 
 
 def check(
@@ -58,13 +58,13 @@ def check(
     Args:
         study: What is compared.
         runs: Finished runs by recipe and seed.
-        compose: The study's recipe; None: composed with Hydra.
+        compose: Makes the study's recipe; None: Hydra does.
 
     Returns:
         Sentences for the report.
 
     Raises:
-        StudyError: Runs differ in what they must have in common; the message names it.
+        StudyError: Runs differ in something that must be equal; the message names it.
     """
     if not runs:
         return []
@@ -94,7 +94,7 @@ def _check_configuration(
     other: tuple[str, int],
     compose: Compose,
 ) -> None:
-    """Where recipes or seeds differ, a run has what its own say; elsewhere all have the same."""
+    """A key that recipe or seed set must have that value; any other key must be equal in both."""
     said = [compose(study.run_overrides(*run)) for run in (first, other)]
     one, two = runs[first].config, runs[other].config
     wrong = []
@@ -133,7 +133,7 @@ def _composed(conf: Path) -> Compose:
 
 
 def _check_losses(study: Study, runs: Mapping[tuple[str, int], RunLogs]) -> list[str]:
-    """Groups that were dropped, by recipe; refused where one recipe lost more than another."""
+    """Dropped groups by recipe; refused if a recipe lost more or fewer than the baseline."""
     lost = dict.fromkeys((recipe for recipe, _ in runs), 0)
     made = dict.fromkeys(lost, 0)
     for (recipe, _), logs in runs.items():
@@ -155,7 +155,7 @@ def _check_losses(study: Study, runs: Mapping[tuple[str, int], RunLogs]) -> list
 def _by_value(
     runs: Mapping[tuple[str, int], RunLogs], field: str
 ) -> dict[str, dict[str, list[str]]]:
-    """By key of a record's field: each value and the runs that have it."""
+    """For each key of a record's field: each value and the runs that have it."""
     found: dict[str, dict[str, list[str]]] = {}
     for logs in runs.values():
         for record in logs.records:

@@ -31,36 +31,36 @@ class Study:
     """What is compared."""
 
     name: str
-    """Of the file. Runs are named NAME-RECIPE-sSEED."""
+    """Name of the file. Runs are named NAME-RECIPE-sSEED."""
     conf: Path
     """The recipe that all runs start from."""
     baseline: str
     """The recipe that the others are compared with."""
     recipes: Mapping[str, tuple[str, ...]]
-    """Hydra overrides of each, e.g. +method=vanilla."""
+    """Hydra overrides of each recipe, e.g. +method=vanilla."""
     seeds: tuple[int, ...]
-    """One run of each recipe for each."""
+    """Each recipe has one run for each seed."""
     suites: tuple[str, ...]
     """Suites of the validation to report. The first one is the study's main one."""
     overrides: tuple[str, ...] = ()
-    """Of all runs."""
+    """Hydra overrides of all runs."""
     options: tuple[str, ...] = ("--with-bfcl",)
-    """Of the launcher."""
+    """Options of the launcher."""
     declared_step: int | None = None
-    """Step to report whatever its score. None: only the last one."""
+    """Step to report, whatever its score. None: only the last step is reported."""
     development: str | None = None
-    """Suite that a step is chosen on. None: no such figure."""
+    """Suite on which a step is chosen. None: no such figure."""
     minutes: float | None = None
-    """What a run takes, by estimate, until one has been timed."""
+    """Estimated minutes of a run, used until a run has been timed."""
     fewer_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Seeds of recipes that do not have all of the study's."""
+    """Seeds of recipes that have only some of the study's seeds."""
 
     def seeds_of(self, recipe: str) -> tuple[int, ...]:
         """Seeds of one recipe."""
         return self.fewer_seeds.get(recipe, self.seeds)
 
     def runs(self) -> list[tuple[str, int]]:
-        """Recipe and seed of every run, seed by seed: a study that is cut short is balanced."""
+        """Recipe and seed of every run, seed by seed: a study that ends early is balanced."""
         seeds = dict.fromkeys(self.seeds)
         return [
             (recipe, seed)
@@ -74,7 +74,7 @@ class Study:
         return f"{self.name}-{recipe}-s{seed}"
 
     def run_overrides(self, recipe: str, seed: int) -> list[str]:
-        """What a run overrides, but for its name."""
+        """The overrides of a run, without its name."""
         return [*self.overrides, *self.recipes[recipe], f"seed={seed}"]
 
 
@@ -129,7 +129,7 @@ def _seeds(key: object, values: Any) -> tuple[int, ...]:
     if not isinstance(values, list) or not all(type(one) is int for one in values) or not values:
         raise ValueError(f"{key}: expected a list of whole numbers, got {values!r:.80}")
     if len(set(values)) < len(values):
-        raise ValueError(f"{key}: a seed stands there twice: {values}")
+        raise ValueError(f"{key}: a seed occurs twice: {values}")
     return tuple(values)
 
 

@@ -1,4 +1,4 @@
-"""The report's figures, as SVG and PNG: scores, metrics of the rounds, shares of the labels.
+"""The report's plots, as SVG and PNG: scores, metrics of the rounds, shares of the labels.
 
 In: the document that `report` makes, and a folder. Out: files beside the page.
 """
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#000000")
-"""Okabe and Ito's, which the colour-blind tell apart; styles of the line tell the rest."""
+"""Okabe and Ito's palette, which is safe for the colour-blind; more lines differ by their style."""
 STYLES = ("-", "--", ":", "-.")
 _PANEL = (5.2, 3.2)
 _COLUMNS = 3
 
 
 def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw all figures; returns the files."""
+    """Draw all plots; returns the files."""
     files: list[Path] = []
     for name, suite in document["suites"].items():
         panels = {f"suite {name}, mean of the seeds (%)": _percent(suite["curves"])}
@@ -50,8 +50,8 @@ def _percent(curves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _figure(panels: Mapping[str, Mapping[str, Any]], path: Path) -> Iterator[Path]:
-    """A panel a metric, a line with a band a recipe; written as SVG and PNG."""
-    # Imported here: it takes a second, which --help need not wait for.
+    """A panel for each metric, a line with a band for each recipe; written as SVG and PNG."""
+    # Imported here because it takes a second, and --help does not need it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

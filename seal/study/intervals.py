@@ -1,16 +1,16 @@
 """Estimates over seeds and tasks together, with 95 % intervals.
 
-In: scores as matrices (seeds, tasks), those of two recipes with the same seeds and tasks. Out:
-`Estimate`s. Both are drawn anew, seeds and tasks (the "pigeonhole" bootstrap of a crossed design,
-Owen 2007, arXiv 0711.1031): what is claimed is meant for other seeds and other tasks of the kind.
-Tasks of one scenario, which BFCL has in four categories, are drawn together.
+In: scores as matrices (seeds, tasks); two recipes have the same seeds and tasks. Out: `Estimate`s.
+Seeds and tasks are both resampled (the "pigeonhole" bootstrap of a crossed design, Owen 2007,
+arXiv 0711.1031), because a claim is meant for other seeds and other tasks of the same kind. BFCL
+has each scenario in four categories; tasks of one scenario are drawn together.
 
-That bootstrap counts the noise of a single score three times and knows nothing of few seeds. For
-means, where the variance of a crossed design is known, its draws are therefore scaled to it, and
+That bootstrap counts the noise of a single score three times and ignores that there are few seeds.
+For means the variance of a crossed design is known. Their draws are therefore scaled to it, and
 widened from the normal distribution to Student's t. With two seeds t has one degree of freedom. The
 other statistics (interquartile mean, probability of improvement, as defined by Agarwal et al. 2021,
-arXiv 2108.13264) have an interval from five seeds on: with fewer, draws say too little. Pure
-functions.
+arXiv 2108.13264) have an interval only from five seeds on: with fewer, the draws say too little.
+Pure functions.
 """
 
 import math
@@ -25,10 +25,8 @@ from scipy import stats
 Matrix: TypeAlias = NDArray[np.float64]
 DRAWS = 4000
 LEVEL = 0.95
-
-
 LEAST_SEEDS = 5
-"""Below, what is not a mean has no interval."""
+"""With fewer seeds, a statistic other than a mean has no interval."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,16 @@ class Estimate:
 
     value: float
     low: float | None
-    """None where nothing says how sure the figure is."""
+    """None if the data say nothing about the interval."""
     high: float | None
     seeds: int
     tasks: int
     p_value: float | None = None
-    """Of a mean that is 0, two-sided; None with one seed and for other statistics."""
+    """Two-sided, for a mean of 0; None with one seed and for other statistics."""
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval, of a difference over several seeds, is on one side of 0."""
+        """Whether the interval of a difference, over several seeds, is on one side of 0."""
         if self.low is None or self.high is None or self.seeds < 2:
             return False
         return self.low > 0 or self.high < 0
@@ -57,12 +55,12 @@ def mean(
 ) -> Estimate:
     """The mean over seeds of the average of categories, as the paper averages.
 
-    With one seed the interval is of the tasks alone: it holds for this seed only.
+    With one seed the interval covers the tasks only: it holds for this seed.
 
     Args:
-        scores: (seeds, tasks); for a paired difference, those of the differences.
-        categories: Of each task.
-        scenarios: Of each task; None: each task is one of its own.
+        scores: (seeds, tasks); for a paired comparison, the differences.
+        categories: The category of each task.
+        scenarios: The scenario of each task; None: every task has its own.
         seed: Of the draws.
 
     >>> scores = np.array([[0.0, 1.0, 0.5, 0.5], [0.5, 1.0, 0.5, 1.0]])
@@ -112,11 +110,11 @@ def interquartile_mean(scores: Matrix, seed: int = 0) -> Estimate:
 
 
 def probability_of_improvement(scores: Matrix, baseline: Matrix, seed: int = 0) -> Estimate:
-    """Chance that a run beats one of the baseline on a task, a tie counting half; mean over tasks.
+    """Chance that a run beats a baseline run on a task; a tie counts half. Mean over tasks.
 
     Args:
         scores: (seeds, tasks).
-        baseline: Of the same seeds and tasks.
+        baseline: The baseline's scores, of the same seeds and tasks.
         seed: Of the draws.
 
     >>> probability_of_improvement(np.array([[1.0, 0.5]]), np.array([[0.0, 0.5]])).value
@@ -161,7 +159,7 @@ def _each(passes: Matrix, chance: Callable[[int], float]) -> Matrix:
 
 
 def _of_scenarios(scores: Matrix, categories: Sequence[str], scenarios: Sequence[str]) -> Matrix:
-    """One column a scenario, whose mean is the average of categories.
+    """One column for each scenario, such that their mean is the average of categories.
 
     A task weighs 1 / (tasks of its category * categories). A scenario's column is the weighted sum
     of its tasks, times the number of scenarios.
@@ -176,10 +174,10 @@ def _of_scenarios(scores: Matrix, categories: Sequence[str], scenarios: Sequence
 
 
 def _standard_error(scores: Matrix) -> tuple[float, float]:
-    """Of the mean of (seeds, scenarios), with its degrees of freedom (Satterthwaite).
+    """Standard error of the mean of (seeds, scenarios), and its degrees of freedom (Satterthwaite).
 
-    Each score is a sum: scenario + seed + noise. A mean over scenarios varies by scenarios and
-    noise, one over seeds by seeds and noise; the noise is subtracted once.
+    Each score is a sum: scenario + seed + noise. The variance of the means of scenarios holds
+    scenario and noise, that of the means of seeds holds seed and noise; one noise is subtracted.
     """
     seeds, scenarios = scores.shape
     if scenarios < 2:
@@ -194,7 +192,7 @@ def _standard_error(scores: Matrix) -> tuple[float, float]:
     variance = max(of_seeds + of_scenarios - of_noise, of_seeds, of_scenarios)
     if variance == 0:
         return 0.0, 1.0
-    if seeds == 2:  # their spread is hardly known, and where it looks small by chance, t would too
+    if seeds == 2:  # their spread is hardly known, and would look small by chance
         return math.sqrt(variance), 1.0
     freedom = variance**2 / (of_seeds**2 / (seeds - 1) + of_scenarios**2 / (scenarios - 1))
     return math.sqrt(variance), max(1.0, freedom)

@@ -1,12 +1,12 @@
-"""What a study's runs left on the disk, read back; and the part of it that is worth keeping.
+"""Reads what a study's runs left on the disk, and copies the part that a report needs.
 
-In: a folder that holds `launcher_record/` and `experiments/`, as the project's own does. Out: a
-`RunLogs` a run. `keep` copies a run's logs without dialogues into another such folder, from which
-the same report is made.
+In: a folder that holds `launcher_record/` and `experiments/`, as the project's own folder does.
+Out: a `RunLogs` for each run. `keep` copies a run's logs without dialogues into another such
+folder, from which the same report is made.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from seal.launch.resume import flat
-from seal.records.loop_log import DONE, PHASES, ROUNDS, LineReader
-from seal.records.validation_log import BadValidationLog, Rollout, json_objects, read_folder
+from seal.records.json_lines import LineReader, json_lines, read_json_lines
+from seal.records.loop_log import DONE, PHASES, ROUNDS
+from seal.records.validation_log import BadValidationLog, Rollout, read_folder
 from seal.study.definition import StudyError
 
 FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
@@ -27,7 +28,7 @@ _KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens"
 
 @dataclass(frozen=True)
 class RunLogs:
-    """One run as it lies on the disk."""
+    """One run as it is on the disk."""
 
     name: str
     state: str
@@ -35,9 +36,9 @@ class RunLogs:
     config: dict[str, Any]
     """The configuration of its last launch, by key with dots."""
     records: tuple[dict[str, Any], ...]
-    """Of its launches, the first one first."""
+    """The records of its launches, the first one first."""
     rounds: tuple[dict[str, Any], ...]
-    """A line a training step."""
+    """A line of the loop log for each training step."""
     metrics: dict[int, dict[str, float]]
     """verl's metrics by step."""
     validations: dict[int, tuple[Rollout, ...]]
@@ -48,7 +49,7 @@ def read_run(root: Path, name: str) -> RunLogs:
     """Read a run.
 
     Raises:
-        StudyError: It has finished, and a file is damaged.
+        StudyError: It has finished, but a file is damaged.
     """
     record, experiment, validation = _places(root, name)
     if not (record / "config.yaml").is_file():
@@ -61,7 +62,7 @@ def read_run(root: Path, name: str) -> RunLogs:
     except (OSError, ValueError, yaml.YAMLError):  # killed while it wrote
         return unfinished
     unfinished = replace(unfinished, rounds=rounds)
-    # A launcher that was killed at the very end has not said so.
+    # A launcher that was killed at the very end has not noted the end.
     total = config.get("trainer.total_training_steps")
     ended = bool(phases) and phases[-1]["phase"] == DONE
     if not ended and not (rounds and rounds[-1]["step"] == total):
@@ -101,9 +102,8 @@ def keep(root: Path, name: str, to: Path) -> None:
     )
     _write_lines(new_experiment / "metrics.jsonl", steps, ("step", "data"))
     for path in sorted(validation.glob("*.jsonl")):
-        _write_lines(
-            new_validation / path.name, (one for _, one in json_objects(path)), _KEPT_OF_A_ROLLOUT
-        )
+        lines = read_json_lines(path, lambda _, line: line)
+        _write_lines(new_validation / path.name, lines, _KEPT_OF_A_ROLLOUT)
 
 
 def _places(root: Path, name: str) -> tuple[Path, Path, Path]:
@@ -125,7 +125,7 @@ def _records(folder: Path) -> list[Path]:
 
 
 def _metrics(experiment: Path) -> dict[int, dict[str, float]]:
-    """By step; a step that a resumed run made again counts as it was made last."""
+    """By step; if a resumed run made a step again, the later values count."""
     earlier = sorted(experiment.glob("metrics.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
     found: dict[int, dict[str, float]] = {}
     for path in [*earlier, experiment / "metrics.jsonl"]:
@@ -139,7 +139,6 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
-def _write_lines(path: Path, lines: Iterable[dict[str, Any]], kept: Iterable[str]) -> None:
-    names = list(kept)
-    shorter = ({name: line[name] for name in names if name in line} for line in lines)
-    _write(path, "".join(json.dumps(line) + "\n" for line in shorter))
+def _write_lines(path: Path, lines: Iterable[dict[str, Any]], kept: Sequence[str]) -> None:
+    """Write the kept fields of each line."""
+    _write(path, json_lines({name: line[name] for name in kept if name in line} for line in lines))

@@ -1,6 +1,6 @@
 """The report as a page of Markdown.
 
-In: the document that `report` makes. Out: text, with the figures that `figures` draws beside it.
+In: the document that `report` makes. Out: text, which refers to the plots that `figures` draws.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

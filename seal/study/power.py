@@ -1,7 +1,7 @@
-"""What a study could show before it runs: the difference it would find four times in five.
+"""The power of a study before it runs: the smallest difference that it would find.
 
-In: scores of baseline runs, those of the study so far or of another one. Out: the smallest true
-difference of two recipes whose interval excludes zero with a probability of 0.8, by simulation.
+In: scores of baseline runs, of this study or another one. Out: the smallest true difference of two
+recipes whose interval excludes zero with a probability of 0.8, by simulation.
 """
 
 import math
@@ -16,23 +16,26 @@ from seal.study.intervals import LEVEL, Matrix, mean
 POWER = 0.8
 TRIALS = 100
 STEP = 0.01
-"""Differences that are tried, as shares: 1 point apart."""
+"""Distance between the differences that are tried, as a share: 1 point."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How scores of one recipe vary, as standard deviations of shares."""
+    """How the scores of one recipe vary: standard deviations of shares."""
 
     seeds: float
-    """From seed to seed, of a whole run."""
+    """Of a whole run, from seed to seed."""
     noise: float
-    """Of one task in one run, beyond its own level and the run's."""
+    """Of one task in one run, beyond the level of the task and that of the run."""
 
 
 def spread(scores: Matrix) -> Spread:
-    """From baseline runs (seeds, tasks), at least two of each.
+    """The spread of baseline runs.
 
-    The expected mean squares of a crossed design: noise^2, and noise^2 + tasks * seeds^2.
+    From the expected mean squares of a crossed design: noise^2, and noise^2 + tasks * seeds^2.
+
+    Args:
+        scores: (seeds, tasks), at least two of each.
     """
     runs, tasks = scores.shape
     if runs < 2 or tasks < 2:
@@ -45,9 +48,9 @@ def spread(scores: Matrix) -> Spread:
 
 
 def sureness(runs: int) -> tuple[float, float]:
-    """Between which multiples of a standard deviation that is taken from some runs the true one is.
+    """95 % interval of a true standard deviation, as multiples of the one measured on runs.
 
-    95 % of the chi-squared distribution with runs - 1 degrees of freedom.
+    From the chi-squared distribution with runs - 1 degrees of freedom.
 
     >>> [round(one, 2) for one in sureness(2)], [round(one, 2) for one in sureness(5)]
     ([0.45, 31.91], [0.6, 2.87])
@@ -60,8 +63,8 @@ def sureness(runs: int) -> tuple[float, float]:
 def detectable(found: Spread, seeds: int, tasks: int, seed: int = 0) -> float | None:
     """The smallest difference, as a share, that is found with probability POWER.
 
-    The differences of two runs vary twice as much as one run, in variance. Tasks on which a recipe
-    helps more than on others add to that and are not known beforehand, so this is the least.
+    The difference of two runs has twice the variance of one run. A recipe that helps on some tasks
+    more than on others adds to it. That is not known beforehand, so the result is a lower bound.
     None: not even 50 points would be found.
     """
     draw = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The report of a study as one JSON document: every figure that the pages and the figures show.
+"""The report of a study as one JSON document: every value that the page and the plots show.
 
 In: the study and its runs' logs. Out: plain values. Scores are shares from 0 to 1.
 """
@@ -14,20 +14,13 @@ import numpy as np
 from scipy import stats
 
 from seal.coevolution.labels import Label
+from seal.records.loop_log import turns_by_label
 from seal.study import intervals
 from seal.study.comparable import Compose, check
 from seal.study.definition import Study, StudyError
-from seal.study.launches import Launches
+from seal.study.launch_log import Launches
 from seal.study.logs import ABSENT, FINISHED, RunLogs
-from seal.study.scores import (
-    DEVELOPMENT,
-    LAST,
-    Runs,
-    Suite,
-    curve,
-    optimism,
-    read_suite,
-)
+from seal.study.scores import DEVELOPMENT, LAST, Runs, Suite, curve, optimism, read_suite
 from seal.study.suite_figures import suite_figures
 
 ROUND_METRICS = (
@@ -39,7 +32,7 @@ ROUND_METRICS = (
     "seal/truncated_share",
     "seal/entropy",
 )
-"""Of each round, with a band over seeds."""
+"""Metrics of each round that are shown with a band over seeds."""
 
 
 def report(
@@ -49,13 +42,13 @@ def report(
     launches: Mapping[str, Launches],
     compose: Compose | None = None,
 ) -> dict[str, Any]:
-    """Everything there is to say.
+    """The whole report.
 
     Args:
         study: What is compared.
         runs: All of the study's runs, finished or not, by recipe and seed.
-        left_out: Tasks to leave out, by the name of what is left, e.g. "without defective tasks".
-        launches: What the launches of each run came to, by its name.
+        left_out: Tasks to leave out, by the name of what remains, e.g. "without defective tasks".
+        launches: The launches of each run, by its name.
         compose: As for `comparable.check`.
 
     Raises:
@@ -146,7 +139,7 @@ def _training(recipe: str, runs: Runs) -> dict[str, Any]:
                 parts.setdefault(part, {}).setdefault(step, []).append(1.0)
     return {
         "metrics": {key: _bands(by_step) for key, by_step in values.items()},
-        # Share of the runs in which a part was on for the next round.
+        # Share of the runs in which a part was active for the next round.
         "interface": {
             part: {str(step): len(runs_on) / len(of_recipe) for step, runs_on in by_step.items()}
             for part, by_step in sorted(parts.items())
@@ -156,16 +149,13 @@ def _training(recipe: str, runs: Runs) -> dict[str, Any]:
 
 def _label_shares(labels: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     """Share of each label among all turns of a round."""
-    counts: dict[str, int] = {}
-    for of_category in labels.values():
-        for label, count in of_category.items():
-            counts[label] = counts.get(label, 0) + count
-    turns = max(1, sum(counts.values()))
-    return {f"label/{label.value}": counts.get(label.value, 0) / turns for label in Label}
+    counts = turns_by_label(labels)
+    turns = max(1, counts.total())
+    return {f"label/{label.value}": counts[label.value] / turns for label in Label}
 
 
 def _bands(by_step: Mapping[int, Sequence[float]]) -> dict[str, dict[str, float | None]]:
-    """Mean over seeds at each step with its 95 % interval (Student's t); None with one seed."""
+    """Mean over seeds at each step, with a 95 % interval (Student's t) if there are two seeds."""
     found = {}
     for step, values in sorted(by_step.items()):
         middle, half = fmean(values), None
@@ -182,10 +172,10 @@ def _bands(by_step: Mapping[int, Sequence[float]]) -> dict[str, dict[str, float 
 
 
 def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str, float | None]:
-    """Means of a run: tokens trained on, seconds, and the hours of what it had to itself.
+    """Means over runs: tokens trained on, seconds, and hours of the cores and GPUs it had.
 
-    The wall time is that of its launches, failed and interrupted ones too. Of a run that was not
-    launched by the study it is that of steps and validations.
+    The wall time of a run is that of all its launches, also failed and interrupted ones. If the
+    study did not launch it, its wall time is that of its steps and validations.
     """
     tokens, step_s, wall_s, core_h, gpu_h = [], [], [], [], []
     for (name, _), logs in runs.items():
@@ -219,7 +209,7 @@ def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str
 def sibling_tasks(suite_tasks: Sequence[str], training: Sequence[str]) -> frozenset[str]:
     """Evaluated tasks that share their scenario with a training task.
 
-    BFCL's tasks of one number are of one scenario in all categories.
+    BFCL's tasks with the same number share a scenario in all categories.
 
     >>> sibling_tasks(["multi_turn_base_1", "multi_turn_base_2"], ["multi_turn_miss_func_1"])
     frozenset({'multi_turn_base_1'})
@@ -229,7 +219,7 @@ def sibling_tasks(suite_tasks: Sequence[str], training: Sequence[str]) -> frozen
 
 
 def training_tasks(root: Path, config: Mapping[str, Any]) -> list[str]:
-    """Tasks of a run's training files; none where a file is no longer there."""
+    """Tasks of a run's training files, without files that no longer exist."""
     import pyarrow.parquet
 
     named = config["data.train_files"]

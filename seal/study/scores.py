@@ -1,7 +1,7 @@
 """Scores of a study's runs as matrices (seeds, tasks).
 
-In: finished runs. Out: for a suite, a recipe and a rule that names a step of each run, the passes
-of each task. All runs must hold the same tasks with the same number of rollouts.
+In: finished runs. Out: the passes of each task, for a suite, a recipe and a rule that names a step
+of each run. All runs must hold the same tasks with the same number of rollouts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from statistics import fmean
 
 import numpy as np
 
-from seal.records.validation_statistics import AVERAGE, rates, task_results
+from seal.records.validation_statistics import AVERAGE, rates, suite_results
 from seal.study.definition import Study, StudyError
 from seal.study.intervals import Matrix
 from seal.study.logs import RunLogs
 
 LAST, DECLARED, DEVELOPMENT, BEST = "last", "declared", "development", "best"
-"""Rules that name a step: the last one, the study's declared one, the one with the best score on
-the development suite, and the one with the best score on the reported suite itself. The last rule
-selects on what it reports, so its figure is too high."""
+"""Rules that name a step: the last step, the study's declared step, the step with the best score on
+the development suite, and the step with the best score on the reported suite itself. BEST selects
+on the suite that it reports, so its figure is too high."""
 START = "start"
-"""The step before training."""
+"""Rule that names the step before training."""
 
 Runs = Mapping[tuple[str, int], RunLogs]
 """Finished runs, by recipe and seed."""
@@ -33,20 +33,20 @@ class Suite:
     name: str
     tasks: tuple[str, ...]
     categories: tuple[str, ...]
-    """Of each task."""
+    """The category of each task."""
     rollouts: int
-    """Of each task."""
+    """Rollouts of each task."""
 
     def columns(self, without: frozenset[str]) -> list[int]:
-        """Places of the tasks that are not among those to leave out."""
+        """Indices of the tasks that are not left out."""
         return [place for place, task in enumerate(self.tasks) if task not in without]
 
 
 def read_suite(name: str, runs: Runs) -> Suite:
-    """The suite as all runs hold it.
+    """The suite, which all runs must hold alike.
 
     Raises:
-        StudyError: A run has no such suite, or other tasks or numbers of rollouts than another.
+        StudyError: A run has no such suite, or has other tasks or numbers of rollouts than another.
     """
     found: dict[str, str] | None = None
     rollouts = 0
@@ -59,7 +59,7 @@ def read_suite(name: str, runs: Runs) -> Suite:
                 f"{', '.join(sorted(known)) or 'none'}"
             )
         for step in steps:
-            results = task_results(one for one in logs.validations[step] if one.suite == name)
+            results = suite_results(logs.validations[step], name)
             tasks = {task: result.category for task, result in sorted(results.items())}
             counts = {result.rollouts for result in results.values()}
             if found is None:
@@ -74,7 +74,7 @@ def read_suite(name: str, runs: Runs) -> Suite:
 
 
 def step_of(rule: str, suite: str, logs: RunLogs, study: Study) -> int | None:
-    """The step that a rule names in a run; None where the rule says nothing of it."""
+    """The step that a rule names in a run; None if it names none."""
     steps = _steps(suite, logs)
     trained = [step for step in steps if step > 0]
     if rule == START:
@@ -89,16 +89,15 @@ def step_of(rule: str, suite: str, logs: RunLogs, study: Study) -> int | None:
     if judge is None or (rule == BEST and len(trained) < 2):  # there is nothing to select
         return None
     judged = [step for step in _steps(judge, logs) if step > 0]
-    # Of equals the first: what is trained longer for the same score is not better.
+    # The first of equal steps: more training for the same score is not better.
     chosen = max(judged, key=lambda step: average(judge, logs, step), default=None)
-    # Suites that are played first and last alone (seal.rare_suites) have no score there.
+    # A suite that is played only first and last (seal.rare_suites) has no score there.
     return chosen if chosen in trained else None
 
 
 def average(suite: str, logs: RunLogs, step: int) -> float:
     """The average of categories of a suite at a step."""
-    of_suite = (one for one in logs.validations[step] if one.suite == suite)
-    return rates(task_results(of_suite))[AVERAGE].rate
+    return rates(suite_results(logs.validations[step], suite))[AVERAGE].rate
 
 
 def passes(
@@ -106,7 +105,7 @@ def passes(
 ) -> Matrix | None:
     """Passes of each task (seeds, tasks), from 0 to the suite's rollouts.
 
-    None where the rule names no step of a run.
+    None if the rule names no step of a run.
     """
     rows = []
     for seed in seeds:
@@ -114,14 +113,13 @@ def passes(
         step = step_of(rule, suite.name, logs, study)
         if step is None:
             return None
-        of_suite = (one for one in logs.validations[step] if one.suite == suite.name)
-        results = task_results(of_suite)
+        results = suite_results(logs.validations[step], suite.name)
         rows.append([results[task].score * suite.rollouts for task in suite.tasks])
     return np.array(rows)
 
 
 def curve(suite: str, recipe: str, runs: Runs) -> dict[int, list[float]]:
-    """Averages of categories at each validated step, one a seed."""
+    """Averages of categories at each validated step, one for each seed."""
     found: dict[int, list[float]] = {}
     for (name, _), logs in sorted(runs.items()):
         if name == recipe:
@@ -131,9 +129,9 @@ def curve(suite: str, recipe: str, runs: Runs) -> dict[int, list[float]]:
 
 
 def optimism(suite: Suite, study: Study, runs: Runs, reference: str) -> float | None:
-    """How much higher the best step of the reported suite is than the one that a rule names.
+    """How much higher the best step on the reported suite scores than the step of another rule.
 
-    Mean over all runs, as a share from 0 to 1.
+    Mean over all runs, as a share from 0 to 1. None if no run has both steps.
     """
     gaps = []
     for logs in runs.values():

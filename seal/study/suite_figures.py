@@ -1,4 +1,4 @@
-"""The figures of one suite: each recipe at each step that a rule names, and against the baseline.
+"""The figures of one suite: each recipe at the step of each rule, and against the baseline.
 
 In: the suite and the finished runs. Out: plain values, shares from 0 to 1.
 """
@@ -25,7 +25,7 @@ from seal.study.scores import (
 )
 
 ALL = "all"
-"""Name of a suite's tasks where none is left out."""
+"""Name of a suite's tasks if none is left out."""
 RULES = (START, LAST, DECLARED, DEVELOPMENT, BEST)
 
 
@@ -35,7 +35,7 @@ class _Counted:
 
     seeds: tuple[int, ...]
     steps: tuple[int, ...]
-    """Of each seed."""
+    """The step of each seed."""
     passes: Matrix
     """(seeds, tasks), from 0 to the suite's rollouts."""
 
@@ -53,8 +53,8 @@ def suite_figures(
         suite: The suite.
         study: What is compared.
         runs: Finished runs.
-        recipes: Those with a finished run.
-        left_out: Tasks to leave out, by the name of what is left.
+        recipes: The recipes with a finished run.
+        left_out: Tasks to leave out, by the name of what remains.
     """
     counted = {
         (rule, recipe): found
@@ -90,7 +90,7 @@ def _counted(suite: Suite, recipe: str, rule: str, study: Study, runs: Runs) -> 
 
 
 def _figure(suite: Suite, columns: Sequence[int], counted: _Counted) -> dict[str, Any]:
-    """A recipe's own figures, of some tasks."""
+    """A recipe's own figures on some tasks."""
     chosen = counted.passes[:, list(columns)]
     kinds = _kinds(suite, columns)
     n = suite.rollouts
@@ -101,7 +101,7 @@ def _figure(suite: Suite, columns: Sequence[int], counted: _Counted) -> dict[str
         "by_seed": [intervals.mean(row[None], kinds[0]).value for row in scores],
         "mean": asdict(intervals.mean(scores, *kinds)),
     }
-    if n > 1:  # of passes and failures alone, an interquartile mean is 0 or 1 nearly always
+    if n > 1:  # a mean of single passes and failures is nearly always 0 or 1
         found["interquartile_mean"] = asdict(intervals.interquartile_mean(scores))
         for name, share in (("pass_at", intervals.pass_at), ("pass_all", intervals.pass_all)):
             found[name] = {
@@ -113,7 +113,7 @@ def _figure(suite: Suite, columns: Sequence[int], counted: _Counted) -> dict[str
 def _against(
     suite: Suite, columns: Sequence[int], ours: _Counted, baseline: _Counted
 ) -> dict[str, Any] | None:
-    """Paired by seed and task; None without a seed that both have."""
+    """Difference from the baseline, paired by seed and task; None without a common seed."""
     both = [seed for seed in ours.seeds if seed in baseline.seeds]
     if not both:
         return None
@@ -135,16 +135,16 @@ def _against(
 
 
 def _kinds(suite: Suite, columns: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Category and scenario of some tasks; tasks of one number are of one scenario."""
+    """Categories and scenarios of some tasks; tasks with the same number share a scenario."""
     tasks = [suite.tasks[place] for place in columns]
     return [suite.categories[place] for place in columns], [t.rpartition("_")[2] for t in tasks]
 
 
 def _mark_notable(study: Study, figures: Sequence[dict[str, Any]]) -> None:
-    """Mark the study's primary differences that stay after a correction for their number.
+    """Mark the primary differences that stay significant after a correction for their number.
 
-    Primary is the main suite with all tasks, at the declared step (without one, the last). All
-    other differences are there to be looked at: of a hundred intervals, five miss by chance.
+    Primary is the main suite with all tasks, at the declared step (without one, at the last). All
+    other differences are exploratory: of a hundred intervals, five miss by chance.
     """
     rule = LAST if study.declared_step is None else DECLARED
     primary = [

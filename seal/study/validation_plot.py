@@ -1,6 +1,6 @@
 """The figure of a run's validations: pass rates over training, with their intervals.
 
-In: the rows of a summary. Out: a PNG. Called by scripts/stats_validation_bfcl.py.
+In: the rows of a summary. Out: a PNG.
 """
 
 from collections.abc import Sequence
@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from seal.records.validation_statistics import AVERAGE
-from seal.records.validation_summary import Row
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-"""Okabe and Ito's, which the colour-blind tell apart."""
+from seal.records.validation_summary import SummaryRow
+from seal.study.figures import COLOURS
 
 
-def write_plot(path: Path, rows: Sequence[Row]) -> None:
-    """Pass rate by step with interval bands: a panel a suite, a line a category and the average.
+def write_plot(path: Path, rows: Sequence[SummaryRow]) -> None:
+    """Pass rate by step with interval bands: a panel for each suite, a line for each category.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
         OSError: The file cannot be written.
     """
-    # Imported here: it takes a second, which a table need not wait for.
+    # Imported here because it takes a second, and tables do not need it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -35,7 +33,7 @@ def write_plot(path: Path, rows: Sequence[Row]) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _draw(axes: Any, rows: Sequence[Row]) -> None:
+def _draw(axes: Any, rows: Sequence[SummaryRow]) -> None:
     steps = sorted({row.step for row in rows})
     names = [name for name in dict.fromkeys(row.category for row in rows) if name != AVERAGE]
     for place, name in enumerate([*names, AVERAGE]):

@@ -15,7 +15,6 @@ from seal.environment.client import EnvironmentClient
 from seal.evaluation import endpoint as endpoint_module
 from seal.evaluation.benchmark import (
     MOST_FAILED_TASKS,
-    EvaluationTask,
     Outcome,
     evaluate,
     missing_tasks,
@@ -23,9 +22,10 @@ from seal.evaluation.benchmark import (
     spread,
 )
 from seal.evaluation.endpoint import Decoding, find_endpoint
+from seal.evaluation.evaluation_file import EvaluationTask
 from seal.evaluation.faults import EvaluationError
-from seal.logview.records import Dialogue, parsed
-from seal.logview.runs import group_of
+from seal.logview.experiments import group_of
+from seal.logview.lines import Dialogue, parsed
 from seal.records.validation_log import BadValidationLog, read_log
 from seal.wire import CONVERSATION_COMPLETED
 
@@ -58,6 +58,7 @@ class Environment:
             self.created.append(body["task_id"])
             self.live[body["instance_id"]] = body["task_id"]
             info = {"tools": [], "category": body["task_id"][:-2], "interface_version": 0}
+            info |= {"instance_id": body["instance_id"], "task_id": body["task_id"], "mode": "eval"}
             return {"state": [{"role": "user", "content": "light it"}], "info": info}
         if path == "/step":
             if self.live[body["instance_id"]] in self.broken:
@@ -76,6 +77,8 @@ class Environment:
                 "diagnosis": diagnosis,
                 "interface_version": 0,
                 "truncated": False,
+                "task_id": self.live[body["instance_id"]],
+                "category": "toy",
                 "progress": dict.fromkeys(progress, 1),
             }
         return {}

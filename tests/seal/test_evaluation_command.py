@@ -90,12 +90,12 @@ def test_a_folder_is_named_after_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, tasks = command.ROOT / "exp/SEAL.yaml", command.ROOT / "data/bfcl_eval_400.parquet"
-    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr("seal.evaluation.evaluate.OUT", tmp_path)
     with serving(lambda _: said("Done.")) as served:
         served.model = "/models/seal"
         arguments = ("--model", served.url, "--suite", "bfcl_v3", "--env-url", "http://127.0.0.1:9")
         evaluate(capsys, *arguments, "--conf", recipe, "--parquet", tasks)
-    kept = tmp_path / "experiments/evaluation/models_seal/bfcl_v3/settings.json"
+    kept = tmp_path / "models_seal/bfcl_v3/settings.json"
     settings = json.loads(kept.read_text())
     assert settings["parquet"][0] == "bfcl_eval_400.parquet"
     assert settings["expected"] == dict.fromkeys(TABLE_1[:-1], 100)

@@ -27,11 +27,11 @@ from official_recording import (
 from scripted_endpoint import serving
 
 from seal.evaluation import official_bfcl, official_tau2
-from seal.evaluation.benchmark import EVALUATION_FILE
+from seal.evaluation.evaluation_file import EVALUATION_FILE
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.programs import watch
 from seal.evaluation.settings import SETTINGS, keep_settings
-from seal.evaluation.tables import BFCL_V4, MEMORY, TABLE_1, TAU2, WEB, row_of, tables
+from seal.evaluation.tables import BFCL_V4, MEMORY, TABLE_1, TAU2, WEB, model_figures, tables
 from seal.launch.processes import Family
 from seal.records.validation_statistics import AVERAGE
 
@@ -86,7 +86,7 @@ def evaluated(folder: Path) -> Path:
 
 
 def test_averages_are_those_of_bfcl_eval(tmp_path: Path) -> None:
-    row = row_of("SEAL", evaluated(tmp_path))
+    row = model_figures("SEAL", evaluated(tmp_path))
     with (RECORDED / "bfcl/score/data_agentic.csv").open() as file:
         [theirs] = csv.DictReader(file)
     for ours, name in ((WEB, "Web Search Summary"), (MEMORY, "Memory Summary")):
@@ -96,7 +96,7 @@ def test_averages_are_those_of_bfcl_eval(tmp_path: Path) -> None:
 
 def test_the_papers_tables(tmp_path: Path) -> None:
     folder = evaluated(tmp_path)
-    row = row_of("SEAL", folder)
+    row = model_figures("SEAL", folder)
     assert [row.figures[column] for column in TABLE_1] == [0.25, 0.5, 0.75, 1.0, 0.625]
     assert TAU2 not in row.figures and row.notes == ()
     assert [title[:7] for title, _ in tables([row])] == ["Table 1", "Table 2"]
@@ -104,7 +104,7 @@ def test_the_papers_tables(tmp_path: Path) -> None:
     (folder / "bfcl_v4_memory/score").rename(folder / "elsewhere")
     log = folder / "bfcl_v3/0.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:13]))
-    row = row_of("SEAL", folder)
+    row = model_figures("SEAL", folder)
     assert not {MEMORY, BFCL_V4, AVERAGE, TABLE_1[3]} & row.figures.keys()
     assert row.figures[TABLE_1[2]] == 0.75
     assert row.notes == (
@@ -119,7 +119,7 @@ def test_without_a_log_there_is_no_figure(tmp_path: Path, written: str | None) -
     log.unlink()
     if written is not None:
         log.write_text(written)
-    row = row_of("SEAL", tmp_path)
+    row = model_figures("SEAL", tmp_path)
     assert not set(TABLE_1) & row.figures.keys()
     assert row.notes == ("SEAL, bfcl_v3: not evaluated",)
 
@@ -127,13 +127,13 @@ def test_without_a_log_there_is_no_figure(tmp_path: Path, written: str | None) -
 def test_tasks_of_another_file_are_named(tmp_path: Path) -> None:
     settings = evaluated(tmp_path) / "bfcl_v3" / SETTINGS
     settings.write_text(settings.read_text().replace(EVALUATION_FILE, "quickstart_eval.parquet"))
-    [note] = row_of("SEAL", tmp_path).notes
+    [note] = model_figures("SEAL", tmp_path).notes
     assert note == "SEAL, bfcl_v3: tasks of quickstart_eval.parquet, 16 of the benchmark"
 
 
 def test_a_folder_without_an_evaluation_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="holds no evaluation"):
-        row_of("SEAL", tmp_path)
+        model_figures("SEAL", tmp_path)
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
@@ -344,9 +344,9 @@ def test_a_domain_whose_trials_are_not_all_done_has_no_figure(tmp_path: Path) ->
     keep_settings(folder, {"suite": "tau2", "tasks": None})
     document = json.loads((RECORDED / "tau2/retail.json").read_text())
     (folder / "retail.json").write_text(json.dumps(document))
-    assert "retail" in row_of("SEAL", tmp_path).figures
+    assert "retail" in model_figures("SEAL", tmp_path).figures
     document["info"]["num_trials"] = 4  # a result of each task, of the first trial
     (folder / "retail.json").write_text(json.dumps(document))
-    row = row_of("SEAL", tmp_path)
+    row = model_figures("SEAL", tmp_path)
     assert "retail" not in row.figures
     assert "SEAL, tau2: retail: 2 of 8 simulations" in row.notes

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seal.logview import growing
-from seal.logview.growing import Files, GrowingFile, Unreadable, json_object, object_at
+from seal.logview.growing import Contents, Files, GrowingFile, object_at, writable_object
+from seal.records.json_lines import BadLine
 
 
 def keep_n(number: int, line: dict[str, Any]) -> Any:
     if "n" not in line:
-        raise Unreadable("no n")
+        raise BadLine("no n")
     return line["n"]
 
 
@@ -26,7 +27,7 @@ def kept(file: GrowingFile[Any]) -> list[Any]:
 def test_a_line_counts_when_it_has_its_end(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     file = GrowingFile(path, keep_n)
-    assert not file.contents().exists
+    assert file.contents() == Contents()
     path.write_text('{"n": 1}\n{"n": 2')
     assert kept(file) == [1]
     assert file.contents().faults == ()
@@ -90,7 +91,7 @@ def test_a_file_that_was_written_anew_is_read_anew(
         os.replace(tmp_path / "b", path)
     assert kept(file) == [7] * after.count("\n")
     path.write_text('{"number": 123456}\n')
-    with pytest.raises(Unreadable, match="written anew"):
+    with pytest.raises(BadLine, match="written anew"):
         object_at(path, second.offset)
     path.unlink()
     assert kept(file) == []
@@ -100,7 +101,7 @@ def test_a_file_that_was_written_anew_is_read_anew(
     ("raw", "words"),
     [
         (b"{", "line 2: not JSON"),
-        (b"\xff", "line 2: not UTF-8 at byte 1"),
+        (b"\xff", "line 2: not UTF-8 (byte 1 is 0xff)"),
         (b"[1]", "line 2: expected a JSON object, got list"),
         (b"[" * 100_000, "line 2: not JSON"),
         (b'{"n": ' + b"9" * 5000 + b"}", "line 2: not JSON"),
@@ -138,7 +139,7 @@ def test_a_line_that_would_take_all_memory_is_passed_over(
 
 
 def test_half_a_surrogate_pair_becomes_its_escape() -> None:
-    line = json_object(rb'{"output": ["a \uD83D\uDE00 \ud800"], "\udfff": 1}')
+    line = writable_object(rb'{"output": ["a \uD83D\uDE00 \ud800"], "\udfff": 1}')
     assert line == {"output": ["a \U0001f600 \\ud800"], "\\udfff": 1}
     str(line).encode("utf-8")
 

@@ -1,7 +1,8 @@
 import json
 from pathlib import Path
 
-from seal.records.loop_log import DONE, FAILED, PHASES, ROUNDS, LineReader, LoopLog
+from seal.records.json_lines import LineReader
+from seal.records.loop_log import DONE, FAILED, PHASES, ROUNDS, LoopLog
 
 
 def test_a_reader_gets_each_line_once(tmp_path: Path) -> None:

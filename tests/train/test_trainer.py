@@ -24,7 +24,8 @@ from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.environment.client import EnvironmentClient
 from seal.launch.recipe import EXP, load_recipe
 from seal.records.checkpoint_folder import NOTE
-from seal.records.loop_log import ROLLOUTS, LineReader, LoopLog
+from seal.records.json_lines import LineReader
+from seal.records.loop_log import ROLLOUTS, LoopLog
 from seal.train import service, state
 from seal.train.checkpoint_keeper import CheckpointKeeper
 from seal.train.round import RolloutRecord

@@ -12,8 +12,8 @@ from seal.launch.recipe import load_recipe
 from seal.launch.resume import flat
 from seal.study.comparable import check
 from seal.study.definition import Study, StudyError, load_study
+from seal.study.launching import read_runs
 from seal.study.logs import FINISHED, RunLogs
-from seal.study.runs import read_runs
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
 STUDY = Study(

@@ -38,7 +38,7 @@ def test_runs_go_seed_by_seed_and_have_the_studys_name(tmp_path: Path) -> None:
         ("conf: exp/quickstart.yaml", "", "conf is missing"),
         ("suites: [fixed]", "suites: []", "suites is empty"),
         ("suites: [fixed]", "suites: fixed", "suites: expected a list of texts, got 'fixed'"),
-        ("seeds: [1, 2]", "seeds: [1, 1]", "a seed stands there twice"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "a seed occurs twice"),
         ("seeds: [1, 2]", "seeds: [one]", "expected a list of whole numbers"),
         ("seeds: [1, 2]", "seeds: []", "expected a list of whole numbers"),
         ("baseline: vanilla", "baseline: grpo", "'grpo' is none of recipes: vanilla, seal"),

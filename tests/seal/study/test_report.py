@@ -9,10 +9,10 @@ from study_material import compose, drawn, write_run
 
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError
-from seal.study.launches import Launches
+from seal.study.launch_log import Launches
+from seal.study.launching import read_runs
 from seal.study.logs import keep
 from seal.study.report import report
-from seal.study.runs import read_runs
 
 SEEDS = (1, 2, 3, 4)
 STUDY = Study(

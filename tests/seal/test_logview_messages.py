@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seal.logview.dialogue import cut_dialogue
+from seal.logview.messages import cut_dialogue
 
 ROLES = ("system", "user", "assistant", "tool")
 # No text that is itself a header, and no white space at its ends, which templates add.

@@ -1,8 +1,8 @@
-"""A study's launches: each missing run is started or gone on with, one after the other or abreast.
+"""Launches the missing runs of a study, one after the other or several at a time.
 
-In: a study. Out: runs on the disk, as the launcher leaves them, and a line a launch in the study's
-own log. A launch that fails is noted and the next one begins. On Ctrl-C the launches under way end
-as the launcher ends them, and the same command goes on.
+In: a study. Out: runs on the disk, as the launcher leaves them, and a line for each launch in the
+study's own log. A run that has begun is resumed. If a launch fails, that is noted and the next one
+begins. On Ctrl-C the running launches end as the launcher ends them; the same command goes on.
 """
 
 import os
@@ -21,7 +21,7 @@ from seal.evaluation.local_model import free_port
 from seal.records.checkpoint_folder import latest_whole
 from seal.records.loop_log import ROUNDS
 from seal.study.definition import Study, StudyError
-from seal.study.launches import (
+from seal.study.launch_log import (
     INTERRUPTED_CODE,
     LAUNCHES,
     note_launch,
@@ -33,28 +33,30 @@ from seal.study.logs import ABSENT, FINISHED, RunLogs, keep, read_run
 
 @dataclass
 class _Launch:
-    """A launch under way."""
+    """A launch that is running."""
 
-    recipe: str
-    seed: int
-    process: "subprocess.Popen[bytes]"
+    name: str
+    """Of the run."""
+    shown: str
+    """Recipe and seed, for the progress."""
+    process: subprocess.Popen[bytes]
     place: str | None
     """Address of the Ray cluster; None: this machine."""
     started: float
 
 
 def study_folder(root: Path, study: Study) -> Path:
-    """Where the study's own files go: log, report, figures."""
+    """Folder of the study's own files: log, report, plots."""
     return root / "experiments" / "study" / study.name
 
 
 def read_runs(root: Path, study: Study) -> dict[tuple[str, int], RunLogs]:
-    """All of the study's runs as they lie on the disk, by recipe and seed."""
+    """All of the study's runs as they are on the disk, by recipe and seed."""
     return {run: read_run(root, study.run_name(*run)) for run in study.runs()}
 
 
 def keep_study(root: Path, study: Study, to: Path) -> None:
-    """Copy what the report is made of below another folder."""
+    """Copy the files that the report is made of into another folder."""
     for run, logs in read_runs(root, study).items():
         if logs.state != ABSENT:
             keep(root, study.run_name(*run), to)
@@ -68,7 +70,7 @@ def keep_study(root: Path, study: Study, to: Path) -> None:
 def command(
     root: Path, study: Study, recipe: str, seed: int, place: str | None = None
 ) -> list[str]:
-    """The launch of a run: a new one, or one that goes on with what there is.
+    """The command that launches or resumes a run.
 
     Args:
         root: The project's folder.
@@ -83,7 +85,7 @@ def command(
     options = [*study.options, *(["--resume"] if saved is not None and recorded else [])]
     own = [f"trainer.experiment_name={name}"]
     if "--with-bfcl" in options and place is None:
-        # A service of its own, so that launches may run abreast.
+        # Each launch has its own service, so that several may run at a time.
         own.append(f"env_service.env_url=http://127.0.0.1:{free_port()}")
     start = [sys.executable, "launcher.py", f"--conf={study.conf}", *options, "--"]
     return [*start, *study.run_overrides(recipe, seed), *own]
@@ -92,20 +94,20 @@ def command(
 def run_all(
     root: Path, study: Study, places: Sequence[str | None], console: Console
 ) -> dict[str, int]:
-    """Launch what has not finished, each run at most once.
+    """Launch the runs that have not finished, each at most once.
 
     Args:
         root: The project's folder.
         study: What to run.
-        places: Addresses of Ray clusters, each of which takes a run at a time; None: this machine.
+        places: Addresses of Ray clusters, each for one run at a time; None: this machine.
         console: For the progress.
 
     Returns:
         Exit codes of launches that failed, by name of the run.
 
     Raises:
-        StudyError: On clusters, without a service that their nodes reach.
-        KeyboardInterrupt: The launches under way have ended before.
+        StudyError: The runs go to clusters whose nodes would not reach an environment service.
+        KeyboardInterrupt: On Ctrl-C, after the running launches have ended.
     """
     reachable = any(one.startswith("env_service.env_url=") for one in study.overrides)
     if any(place is not None for place in places) and not reachable:
@@ -129,23 +131,20 @@ def run_all(
                 for launch in [one for one in under_way if one.process.poll() is not None]:
                     under_way.remove(launch)
                     free.append(launch.place)
-                    code = _note(folder, study, launch)
+                    code = _note(folder, launch)
                     if code == INTERRUPTED_CODE:
                         raise KeyboardInterrupt
                     if code != 0:
-                        name = study.run_name(launch.recipe, launch.seed)
-                        failed[name] = code
-                        console.print(f"{name} failed, see {folder / f'{name}.log'}", style="red")
+                        failed[launch.name] = code
+                        log = folder / f"{launch.name}.log"
+                        console.print(f"{launch.name} failed, see {log}", style="red")
                 finished = len(states) - len(waiting) - len(under_way) - len(failed)
                 left = (len(waiting) + len(under_way)) / len(places)
-                steps = {
-                    f"{one.recipe} s{one.seed}": _step(root, study.run_name(one.recipe, one.seed))
-                    for one in under_way
-                }
+                steps = {one.shown: _step(root, one.name) for one in under_way}
                 said = _said(steps, run_minutes(read_launches(folder)) or study.minutes, left)
                 progress.update(bar, completed=finished, said=said)
         finally:
-            _end(folder, study, under_way)
+            _end(folder, under_way)
     return failed
 
 
@@ -160,31 +159,30 @@ def _start(root: Path, study: Study, recipe: str, seed: int, place: str | None) 
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # Ctrl-C reaches it through us, once.
+            # It gets Ctrl-C from us, once, not also from the terminal.
             start_new_session=True,
         )
-    return _Launch(recipe, seed, process, place, time.time())
+    return _Launch(name, f"{recipe} s{seed}", process, place, time.time())
 
 
-def _note(folder: Path, study: Study, launch: _Launch) -> int:
-    """Write down how a launch ended; returns its exit code."""
+def _note(folder: Path, launch: _Launch) -> int:
+    """Note the end of a launch; returns its exit code."""
     code = launch.process.wait()
-    name = study.run_name(launch.recipe, launch.seed)
-    note_launch(folder, name, code, launch.started, launch.place)
+    note_launch(folder, launch.name, code, launch.started, launch.place)
     return code
 
 
-def _end(folder: Path, study: Study, under_way: Sequence[_Launch]) -> None:
-    """Interrupt what runs, and wait until it has ended all of its processes."""
+def _end(folder: Path, under_way: Sequence[_Launch]) -> None:
+    """Interrupt the running launches, and wait until they have ended all of their processes."""
     for launch in under_way:
         if launch.process.poll() is None:
             launch.process.send_signal(signal.SIGINT)
     for launch in under_way:
-        _note(folder, study, launch)
+        _note(folder, launch)
 
 
 def _said(steps: Mapping[str, int], minutes: float | None, left: float) -> str:
-    """What runs now, and the time that is left."""
+    """The running launches, and the time that is left."""
     now = ", ".join(f"{run} step {step}" for run, step in steps.items())
     return now if minutes is None else f"{now}; about {left * minutes / 60:.1f} h left"
 

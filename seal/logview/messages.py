@@ -1,13 +1,13 @@
 r"""The text of a dialogue, cut into messages and turns.
 
-In: prompt and response of a rollout as verl dumps them, decoded without special tokens, so that of
-the chat template only the names of the roles are left: ChatML leaves each on a line of its own,
-Llama 3 at the start of a message before an empty line. Out: messages with role and turn, which
-together are the text, all of it. Pure functions. Called by `seal.logview.app`.
+In: prompt and response of a rollout as verl dumps them. They are decoded without special tokens, so
+only the role names of the chat template are left: ChatML leaves each on a line of its own, Llama 3
+at the start of a message before an empty line. Out: messages with role and turn, which together
+hold the whole text. Pure functions.
 
-A policy can write such a line itself, and the text alone does not tell. The loop log does: it
-knows in which turn each message of the policy stands. Where the cut gives other turns, `verified`
-is False and the page says so.
+A policy can write such a line itself, and the text alone does not show it. The loop log does: it
+says in which turn each message of the policy stands. If the cut gives other turns, `verified` is
+False and the page says so.
 
 >>> prompt = "system\nBe brief.\nuser\nHi\nassistant\n"
 >>> cut = cut_dialogue(prompt, "Hello\nuser\nBye\nassistant\nBye")
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 _CHATML = re.compile(r"(?:^|\n)(system|user|assistant|tool)\n")
 _LLAMA_3 = re.compile(r"(system|user|assistant|tool|ipython)\n\n")
 _TOOL_RESULT = "<tool_response>"
-"""How Qwen's templates begin a tool's result, which they give the role of the user."""
+"""Start of a tool's result in Qwen's templates, which give it the role of the user."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class Message:
     """One message of a dialogue."""
 
     role: str
-    """system, user, assistant or tool; text, of what stands before the first header."""
+    """system, user, assistant or tool; "text" for what stands before the first header."""
     text: str
-    """As written, but for the white space around it that templates add."""
+    """As written, without the line ends around it that templates add."""
     turn: int | None
     """Index of the turn, from 0; None before the first."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A dialogue in messages."""
+    """A dialogue cut into messages."""
 
     messages: tuple[Message, ...]
     verified: bool
-    """The policy's messages stand in the turns that the loop log gives."""
+    """Whether the policy's messages stand in the turns that the loop log gives."""
 
 
 def cut_dialogue(prompt: str, response: str, spans: Sequence[Sequence[int]] = ()) -> Cut:
@@ -53,8 +53,8 @@ def cut_dialogue(prompt: str, response: str, spans: Sequence[Sequence[int]] = ()
     Args:
         prompt: Text before the policy's first word, from the system message to its own header.
         response: Text from there on.
-        spans: (turn, start, end) of each assistant message, of the loop log; none is known of a
-            validation.
+        spans: (turn, start, end) of each assistant message, from the loop log; empty for a
+            validation, whose log does not hold them.
     """
     header = _LLAMA_3 if prompt.endswith("assistant\n\n") else _CHATML
     cut: list[Message] = []

@@ -18,9 +18,9 @@ from rich.console import Console
 from study_material import write_run
 
 from seal.study.definition import Study, StudyError
-from seal.study.launches import read_launches, run_minutes
+from seal.study.launch_log import read_launches, run_minutes
+from seal.study.launching import command, read_runs, run_all, study_folder
 from seal.study.logs import ABSENT, FINISHED, UNFINISHED
-from seal.study.runs import command, read_runs, run_all, study_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = Study(
@@ -131,7 +131,7 @@ def test_ctrl_c_ends_the_launch_under_way_and_begins_no_other(root: Path) -> Non
         "from pathlib import Path\n"
         "from rich.console import Console\n"
         "from seal.study.definition import Study\n"
-        "from seal.study.runs import run_all\n"
+        "from seal.study.launching import run_all\n"
         "study = Study('made', Path('x'), 'seal', {'seal': ()}, (1, 2), ('fixed',))\n"
         "run_all(Path('.'), study, [None], Console())\n"
     )

@@ -1,30 +1,45 @@
-"""The folders of runs: which files there are, and what they say.
+"""The folders of runs: which files they have, and what these say.
 
 In: the experiments folder. Out: runs, rounds, the rollouts of a step joined with their dialogues,
-validations. Called by `seal.logview.app`. Nothing is written.
+validations. Nothing is written.
 
-A name or number from an address is looked up among what a listing found and never made into a path
-otherwise, so an address cannot leave the folder.
+A name or number from an address is only looked up in a listing of the folder, never made into a
+path, so an address cannot leave the folder.
 """
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seal.logview import growing, records
-from seal.logview.growing import Contents, Files, Line, Unreadable
-from seal.logview.records import Dialogue, Key, Metrics, OfStep, Phase, Rollout, Round, Validated
+from seal.logview.growing import Contents, Files, Line, object_at
+from seal.logview.lines import (
+    Dialogue,
+    DialogueKey,
+    Metrics,
+    OfStep,
+    Phase,
+    Round,
+    TrainedRollout,
+    keep,
+    keep_key,
+    parsed,
+)
+from seal.records import validation_log
+from seal.records.json_lines import BadLine
 from seal.records.loop_log import DONE, FAILED, INTERRUPTED, PHASES, ROLLOUTS, ROUNDS
 
 VALIDATIONS = "tech_synthetic"
-"""Folder among the runs that holds the validation logs of all."""
+"""Folder among the runs that holds the validation logs of all runs."""
 RUNNING_S = 600.0
-"""Seconds since the last sign of life after which a run whose end nobody noted has ended."""
+"""A run without a noted end counts as running until its files are this many seconds old."""
 
 Step = int
+Points = list[tuple[Step, float]]
+"""A metric's values with their steps, ascending."""
 
 
 class NotThere(Exception):
@@ -33,11 +48,11 @@ class NotThere(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """What the list of runs says of one."""
+    """What the list of runs says about one run."""
 
     name: str
     written: float
-    """Seconds since 1970 of the newest file; 0.0 without any."""
+    """Time of the newest file, seconds since 1970; 0.0 without files."""
     phase: Phase | None
     """What the trainer began last, or how the run ended."""
     round: Round | None
@@ -47,25 +62,25 @@ class State:
 
     @property
     def ended(self) -> str | None:
-        """How the run ended; None while it runs, and where its launcher was killed or had none."""
+        """How the run ended; None while it runs, or if its launcher was killed or it had none."""
         if self.phase is None or self.phase.phase not in (DONE, FAILED, INTERRUPTED):
             return None
         return self.phase.phase
 
     @property
     def running(self) -> bool:
-        """Its end is not noted, and its files are young."""
+        """Whether its end is not noted and its files are young."""
         return self.ended is None and time.time() - self.written < RUNNING_S
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRollout:
     """A rollout of a training step: its record, its dialogue, or both."""
 
-    rollout: Rollout | None
-    """None where the loop log has no line with the dialogue's uid."""
+    record: TrainedRollout | None
+    """None if the loop log has no line with the dialogue's uid."""
     line: int | None
-    """Line of the dialogue; None where it is not written."""
+    """Line of the dialogue; None if it is not written."""
     reward: float
 
 
@@ -81,7 +96,7 @@ class Experiments:
         self._files = Files()
 
     def runs(self) -> list["Run"]:
-        """Every run, the one that was written last first."""
+        """Every run, the one with the newest file first."""
         validated = {
             name
             for name in _folders(self.folder / VALIDATIONS)
@@ -96,7 +111,7 @@ class Experiments:
         return sorted(found, key=lambda run: (-run.written(), run.name))
 
     def run(self, name: str) -> "Run":
-        """One of them.
+        """The run of a name.
 
         Raises:
             NotThere: No run has this name.
@@ -111,7 +126,7 @@ class Run:
     """The files of one run.
 
     Args:
-        experiments: The folder that it is in.
+        experiments: The folder of all runs.
         name: A folder that a listing found.
         files: Indexes that all runs share.
     """
@@ -124,60 +139,50 @@ class Run:
 
     def written(self) -> float:
         """Time of the newest file, seconds since 1970."""
-        folders = (
-            self.folder,
-            self.folder / "loop",
-            self.folder / "rollouts",
-            self.validation_folder,
-        )
-        return max((_newest(folder) for folder in folders), default=0.0)
+        own = (self.folder, self.folder / "loop", self.folder / "rollouts")
+        return max(_newest(folder) for folder in (*own, self.validation_folder))
 
     def state(self) -> State:
         """What the run did last."""
-        phases = self._files.contents(self.folder / "loop" / PHASES, _keep_phase).lines
+        phases = self._files.contents(self.folder / "loop" / PHASES, keep(Phase)).lines
         rounds = self.rounds()[0]
-        validations: dict[str, tuple[Step, float]] = {}
-        for name, points in self.metrics()[0].items():
-            suite = suite_of(name)
-            if suite is not None:
-                validations[suite] = points[-1]
         return State(
             name=self.name,
             written=self.written(),
             phase=phases[-1].kept if phases else None,
             round=rounds[max(rounds)] if rounds else None,
-            validations=validations,
+            validations={
+                suite: points[-1] for suite, points in pass_rates(self.metrics()[0]).items()
+            },
         )
 
     def rounds(self) -> tuple[dict[Step, Round], tuple[str, ...]]:
         """Finished rounds by step in ascending order, and what could not be read."""
-        contents = self._files.contents(self.folder / "loop" / ROUNDS, _keep_round)
+        contents = self._files.contents(self.folder / "loop" / ROUNDS, keep(Round))
         by_step = {line.kept.step: line.kept for line in contents.lines}
         return dict(sorted(by_step.items())), contents.faults
 
-    def metrics(self) -> tuple[dict[str, list[tuple[Step, float]]], tuple[str, ...]]:
+    def metrics(self) -> tuple[dict[str, Points], tuple[str, ...]]:
         """Values of every metric with their steps, and what could not be read."""
-        contents = self._files.contents(self.folder / "metrics.jsonl", _keep_metrics)
+        contents = self._files.contents(self.folder / "metrics.jsonl", keep(Metrics))
         by_name: dict[str, dict[Step, float]] = {}
         for line in contents.lines:
-            step, values = line.kept
-            for name, value in values.items():
+            for name, value in line.kept.data.items():
                 # A resumed run makes the steps after its checkpoint once more.
-                by_name.setdefault(name, {})[step] = value
-        return {name: sorted(points.items()) for name, points in sorted(by_name.items())}, (
-            contents.faults
-        )
+                by_name.setdefault(name, {})[line.kept.step] = value
+        found = {name: sorted(points.items()) for name, points in sorted(by_name.items())}
+        return found, contents.faults
 
     def steps(self) -> list[Step]:
         """Training steps of which anything is written."""
-        logged = {line.kept for line in self._rollouts().lines}
+        logged = {line.kept for line in self._logged_steps().lines}
         return sorted({*self.rounds()[0], *logged, *_steps(self.folder / "rollouts")})
 
     def validation_steps(self) -> list[Step]:
         """Steps with a validation log; 0 is before training."""
         return sorted(_steps(self.validation_folder))
 
-    def rows(self, step: Step) -> tuple[list[Row], tuple[str, ...]]:
+    def rollouts(self, step: Step) -> tuple[list[StepRollout], tuple[str, ...]]:
         """The rollouts of a training step with their dialogues, and what could not be read.
 
         Raises:
@@ -188,33 +193,33 @@ class Run:
         labelled, faults = self._labelled(step)
         dialogues = self._dialogues(step)
         by_uid = {line.kept.uid: line for line in dialogues.lines}
-        rows = []
-        for rollout in labelled:
-            line = by_uid.pop(rollout.uid, None) if rollout.uid is not None else None
-            rows.append(Row(rollout, line.number if line else None, rollout.reward))
-        rows += [Row(None, line.number, line.kept.score) for line in by_uid.values()]
+        found = []
+        for record in labelled:
+            line = by_uid.pop(record.uid, None) if record.uid is not None else None
+            found.append(StepRollout(record, line.number if line else None, record.reward))
+        found += [StepRollout(None, line.number, line.kept.score) for line in by_uid.values()]
         # As in the file of dialogues, where the rollouts of a group stand together.
-        rows.sort(key=lambda row: (row.line is None, row.line or 0))
-        return rows, (*faults, *dialogues.faults)
+        found.sort(key=lambda one: (one.line is None, one.line or 0))
+        return found, (*faults, *dialogues.faults)
 
-    def dialogue(self, step: Step, number: int) -> tuple[Dialogue, Rollout | None]:
-        """A line of a step's dialogues, with its record in the loop log if there is one.
+    def dialogue(self, step: Step, number: int) -> tuple[Dialogue, TrainedRollout | None]:
+        """A line of a step's dialogues, with its record in the loop log if it has one.
 
         Raises:
             NotThere: There is no such line.
-            Unreadable: It has changed since its place was noted.
+            BadLine: It has changed since its place was noted.
         """
         line = _line(self._dialogues(step), number, f"the dialogues of step {step}")
         dialogue = self._read(self.folder / "rollouts", step, line)
         labelled = [one for one in self._labelled(step)[0] if one.uid == dialogue.uid]
         return dialogue, labelled[-1] if labelled else None
 
-    def group(self, step: Step, uid: str) -> list[Line[Key]]:
-        """Dialogues of a step that share their prompt with one: its GRPO group."""
+    def group(self, step: Step, uid: str) -> list[Line[DialogueKey]]:
+        """The GRPO group of a dialogue: the dialogues of the step that share its prompt."""
         prefix = group_of(uid)
         return [line for line in self._dialogues(step).lines if group_of(line.kept.uid) == prefix]
 
-    def validation(self, step: Step) -> Contents[Validated]:
+    def validation(self, step: Step) -> Contents[validation_log.Rollout]:
         """Lines of a validation log.
 
         Raises:
@@ -223,56 +228,57 @@ class Run:
         if step not in self.validation_steps():
             raise NotThere(f"There is no validation log of step {step} of {self.name}.")
         path = _steps(self.validation_folder)[step]
-        return self._files.contents(path, records.validated_of)
+        return self._files.contents(path, validation_log.rollout_of_line)
 
-    def validation_dialogue(self, step: Step, number: int) -> tuple[Dialogue, Validated]:
-        """A line of a validation log, with what was kept of it.
+    def validation_dialogue(
+        self, step: Step, number: int
+    ) -> tuple[Dialogue, validation_log.Rollout]:
+        """A line of a validation log: its text and the rest.
 
         Raises:
             NotThere: There is no such line.
-            Unreadable: It has changed since its place was noted.
+            BadLine: It has changed since its place was noted.
         """
         line = _line(self.validation(step), number, f"the validation log of step {step}")
         return self._read(self.validation_folder, step, line), line.kept
 
-    def _rollouts(self) -> Contents[Step]:
-        return self._files.contents(self.folder / "loop" / ROLLOUTS, _keep_step)
+    def _logged_steps(self) -> Contents[Step]:
+        # All rollouts of a run are in one file: each is checked only when its step is looked at.
+        path = self.folder / "loop" / ROLLOUTS
+        return self._files.contents(path, lambda _, line: parsed(OfStep, line).step)
 
-    def _labelled(self, step: Step) -> tuple[list[Rollout], tuple[str, ...]]:
-        contents = self._rollouts()
+    def _labelled(self, step: Step) -> tuple[list[TrainedRollout], tuple[str, ...]]:
+        contents = self._logged_steps()
         path = self.folder / "loop" / ROLLOUTS
         found, faults = [], list(contents.faults)
         for line in contents.lines:
             if line.kept == step:
                 try:
-                    found.append(records.parsed(Rollout, growing.object_at(path, line.offset)))
-                except Unreadable as error:
+                    found.append(parsed(TrainedRollout, object_at(path, line.offset)))
+                except BadLine as error:
                     faults.append(f"{path.name}, line {line.number}: {error}")
         return found, tuple(faults)
 
-    def _dialogues(self, step: Step) -> Contents[Key]:
+    def _dialogues(self, step: Step) -> Contents[DialogueKey]:
         path = _steps(self.folder / "rollouts").get(step)
-        if path is None:
-            return Contents((), (), exists=False)
-        return self._files.contents(path, records.key_of)
+        return Contents() if path is None else self._files.contents(path, keep_key)
 
     def _read(self, folder: Path, step: Step, line: Line[Any]) -> Dialogue:
-        path = _steps(folder)[step]
-        return records.parsed(Dialogue, growing.object_at(path, line.offset))
+        return parsed(Dialogue, object_at(_steps(folder)[step], line.offset))
 
 
-def suite_of(metric: str) -> str | None:
-    """Name of the suite of which a metric is the pass rate.
+def pass_rates(metrics: Mapping[str, Points]) -> dict[str, Points]:
+    """Those metrics that are the pass rate of a validation, by suite.
 
-    >>> suite_of("val-seal/fixed/pass_rate"), suite_of("seal/pass_rate")
-    ('fixed', None)
+    >>> pass_rates({"val-seal/fixed/pass_rate": [(0, 0.5)], "seal/pass_rate": [(1, 0.25)]})
+    {'fixed': [(0, 0.5)]}
     """
-    inner = metric.removeprefix("val-seal/").removesuffix("/pass_rate")
-    return inner if metric == f"val-seal/{inner}/pass_rate" else None
+    found = {name: re.fullmatch("val-seal/(.*)/pass_rate", name) for name in metrics}
+    return {match[1]: metrics[name] for name, match in found.items() if match}
 
 
 def group_of(uid: str) -> str:
-    """The part of a uid that the rollouts of one GRPO group share: all but the last two numbers."""
+    """The part of a uid that the rollouts of a GRPO group share: all but the last two numbers."""
     return uid.rsplit("_", 2)[0]
 
 
@@ -286,7 +292,7 @@ def _line(contents: Contents[Any], number: int, place: str) -> Line[Any]:
 def _folders(parent: Path) -> list[str]:
     try:
         with os.scandir(parent) as entries:
-            # An unprintable name cannot be shown, or even be written as UTF-8.
+            # An unprintable name cannot be shown, and perhaps not even be written as UTF-8.
             return [entry.name for entry in entries if entry.is_dir() and entry.name.isprintable()]
     except OSError:
         return []
@@ -301,40 +307,19 @@ def _steps(folder: Path) -> dict[Step, Path]:
     return {
         int(path.stem): path
         for path in paths
-        # int() also takes 007, digits of other scripts and numbers of any length.
-        if path.suffix == ".jsonl" and path.stem.isdecimal() and path.stem == _plain(path.stem)
+        # int() also accepts 007, digits of other scripts and numbers of any length.
+        if re.fullmatch(r"(0|[1-9][0-9]{0,11})\.jsonl", path.name)
     }
 
 
-def _plain(digits: str) -> str:
-    return str(int(digits)) if len(digits) <= 12 else ""
-
-
 def _newest(folder: Path) -> float:
+    """Time of the newest JSON lines file of a folder; 0.0 without any."""
     newest = 0.0
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".jsonl"):
                     newest = max(newest, entry.stat().st_mtime)
-    except OSError:
-        return newest
+    except OSError:  # no such folder, or a file that vanished meanwhile
+        pass
     return newest
-
-
-def _keep_phase(number: int, line: dict[str, Any]) -> Phase:
-    return records.parsed(Phase, line)
-
-
-def _keep_round(number: int, line: dict[str, Any]) -> Round:
-    return records.parsed(Round, line)
-
-
-def _keep_metrics(number: int, line: dict[str, Any]) -> tuple[Step, dict[str, float]]:
-    metrics = records.parsed(Metrics, line)
-    return metrics.step, metrics.finite()
-
-
-def _keep_step(number: int, line: dict[str, Any]) -> Step:
-    # All rollouts of a run are in one file: each is checked only when its step is looked at.
-    return records.parsed(OfStep, line).step

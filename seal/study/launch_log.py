@@ -1,17 +1,15 @@
-"""The log of a study's launches: a line for each that has ended.
+"""The log of a study's launches: a line for each launch that has ended.
 
-In: the study's folder. Out: what the launches of each run came to. A run has several launches where
-one was interrupted or failed.
+In: the study's folder. Out: the sum of the launches of each run. A run has several launches if one
+was interrupted or failed.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from seal.records.loop_log import LineReader
+from seal.records.json_lines import LineReader, append_json_lines
 
 LAUNCHES = "launches.jsonl"
 INTERRUPTED_CODE = 130
@@ -23,15 +21,15 @@ class Launches:
 
     total: int = 0
     failed: int = 0
-    """Neither finished nor interrupted."""
+    """Those that neither finished nor were interrupted."""
     finished: bool = False
     """Whether one of them ended well."""
     seconds: float = 0.0
-    """From start to end, all of them together."""
+    """From start to end, all launches together."""
 
 
 def read_launches(folder: Path) -> dict[str, Launches]:
-    """What is known of each run, by its name."""
+    """What is known about each run, by its name."""
     found: dict[str, Launches] = {}
     for line in LineReader(folder / LAUNCHES).new():
         before, code = found.get(line["run"], Launches()), line["code"]
@@ -45,7 +43,7 @@ def read_launches(folder: Path) -> dict[str, Launches]:
 
 
 def run_minutes(launches: Mapping[str, Launches]) -> float | None:
-    """Mean minutes of a finished run, over all of its launches; None before there is one."""
+    """Mean minutes of a finished run, all its launches together; None if none has finished."""
     spent = [one.seconds for one in launches.values() if one.finished]
     return sum(spent) / len(spent) / 60 if spent else None
 
@@ -60,7 +58,5 @@ def note_launch(folder: Path, run: str, code: int, started: float, place: str | 
         started: When it began, in seconds since 1970.
         place: Address of the Ray cluster; None: this machine.
     """
-    line: dict[str, Any] = {"run": run, "code": code, "started": started}
-    line |= {"ended": time.time(), "place": place}
-    with (folder / LAUNCHES).open("a", encoding="utf-8") as log:
-        log.write(json.dumps(line) + "\n")
+    line = {"run": run, "code": code, "started": started, "ended": time.time(), "place": place}
+    append_json_lines(folder / LAUNCHES, line)

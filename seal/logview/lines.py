@@ -1,0 +1,163 @@
+"""What the lines of a run's files hold, as far as the pages show it.
+
+In: the JSON object of a line. Out: a record, or `BadLine` with the field that is wrong. The trainer
+writes the loop log, verl writes dialogues and metrics. `seal.records.validation_log` reads the
+lines of validation logs. Fields that are not shown are not read.
+"""
+
+import math
+from collections import Counter
+from statistics import fmean
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from seal.logview.growing import Keep
+from seal.records.json_lines import BadLine
+from seal.records.loop_log import turns_by_label
+
+Step = Annotated[int, Field(ge=0, lt=10**12)]
+
+
+class Record(BaseModel):
+    """A line, or a part of one; nothing is converted, other fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+
+class Shown(Record):
+    """The learning interface as a round's rollouts were shown it."""
+
+    version: int
+    active: list[str]
+    """Names of the active parts."""
+    text: str
+    """The interface in words, one line an active part."""
+
+
+class Round(Record):
+    """A line of loop/rounds.jsonl."""
+
+    step: Step
+    metrics: dict[str, float]
+    rollouts: int
+    dropped_groups: float
+    labels: dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**31)]]]
+    """Turns by category and label."""
+    interface_shown: Shown
+
+    def turns_by_label(self) -> Counter[str]:
+        """Turns of all categories together."""
+        return turns_by_label(self.labels)
+
+
+class Turn(Record):
+    """The diagnosis of one turn."""
+
+    label: str
+    reason: str
+    cascade: bool = False
+    """It failed only because an earlier turn had failed."""
+
+
+class OfStep(Record):
+    """Any line that names its step."""
+
+    step: Step
+
+
+class TrainedRollout(OfStep):
+    """A line of loop/rollouts.jsonl: a rollout that was trained on."""
+
+    uid: str | None = None
+    """The same as in the file of dialogues; None in logs of older runs."""
+    task_id: str
+    category: str
+    reward: float
+    training_reward: float
+    weights: list[float] = Field(min_length=1)
+    """One a turn."""
+    turns: list[Turn]
+    interface_version: int
+    truncated: bool
+    turn_spans: list[Annotated[list[int], Field(min_length=3, max_length=3)]]
+    """(turn, start, end) of each assistant message."""
+
+    @property
+    def weight(self) -> float:
+        """Mean over the turns."""
+        return fmean(self.weights)
+
+
+class DialogueKey(Record):
+    """What the index keeps of a dialogue: not its text."""
+
+    uid: str
+    score: float
+
+
+class Dialogue(DialogueKey):
+    """A line of rollouts/<step>.jsonl or of a validation log: what went in and what came out."""
+
+    input: str
+    """The prompt, chat template included."""
+    output: str
+    """Everything after it: the policy's messages, with those of tools and user between them."""
+
+
+class Phase(Record):
+    """A line of loop/phases.jsonl: the trainer began something."""
+
+    time: float
+    """Seconds since 1970."""
+    phase: str
+    step: Step
+
+
+def _finite(data: Any) -> Any:
+    """The metrics that are numbers and can be drawn."""
+    if not isinstance(data, dict):
+        return data
+    # No metric is 1e300 or more, and float() fails for an integer of 400 digits.
+    return {
+        name: float(value)
+        for name, value in data.items()
+        if (isinstance(value, float) and math.isfinite(value))
+        or (type(value) is int and abs(value) < 10**300)
+    }
+
+
+class Metrics(Record):
+    """A line of metrics.jsonl."""
+
+    step: Step
+    data: Annotated[dict[str, float], BeforeValidator(_finite)]
+    """Those that are numbers and can be drawn."""
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def parsed(kind: type[RecordT], line: dict[str, Any]) -> RecordT:
+    """The line as a record of a kind.
+
+    Raises:
+        BadLine: A field is missing or of the wrong type; the message says which.
+    """
+    try:
+        return kind.model_validate(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadLine(f"{field}: {first['msg'].lower()}") from None
+
+
+def keep(kind: type[RecordT]) -> Keep[RecordT]:
+    """Keeps lines as records of a kind."""
+    return lambda _, line: parsed(kind, line)
+
+
+def keep_key(_: int, line: dict[str, Any]) -> DialogueKey:
+    """Keeps what the list of a step needs of a dialogue, not its text."""
+    dialogue = parsed(Dialogue, line)
+    return DialogueKey(uid=dialogue.uid, score=dialogue.score)
