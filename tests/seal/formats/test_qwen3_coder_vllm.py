@@ -169,7 +169,7 @@ def test_without_docs_json_is_json() -> None:
 
 
 def test_every_row_stands_in_the_docs() -> None:
-    docs = (Path(__file__).parents[2] / "docs" / "backbones.md").read_text()
+    docs = (Path(__file__).parents[3] / "docs" / "backbones.md").read_text()
     for row in ("thinking", "limits", "no JSON value", "names", "cut call", "no docs"):
         lines = [line for line in docs.splitlines() if line.startswith(f"| {row} |")]
         assert len(lines) == 1 and "qwen3_coder" in lines[0], row
