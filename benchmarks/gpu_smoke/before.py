@@ -1,14 +1,14 @@
 """What is known before a loop runs: the launcher's checks, and the memory plan.
 
-In: a `Case`. Out: findings and planned bytes, to be held against what was measured.
+In: a `Case`. Out: findings and planned bytes, to be compared with what is measured.
 """
 
 from typing import Any
 
 from benchmarks.gpu_smoke.configuration import Case
 from benchmarks.gpu_smoke.kept import SmokeError
+from seal import ROOT
 from seal.evaluation.local_model import free_port
-from seal.launch import folders
 from seal.launch.check.finding import Level
 from seal.launch.check.whole import check
 from seal.launch.folders import RunError
@@ -36,13 +36,13 @@ def checks(measured: Case) -> dict[str, Any]:
         family.end()
     return {
         "findings": [
-            {"subject": one.subject, "level": one.level.value, "said": one.said} for one in found
+            {"subject": one.subject, "level": one.level.value, "said": one.message} for one in found
         ]
     }
 
 
 def errors(found: dict[str, Any]) -> list[str]:
-    """What keeps a run from working, of the checks."""
+    """The checks' findings that keep a run from working."""
     return [
         f"{one['subject']}: {one['said']}"
         for one in found["findings"]
@@ -58,11 +58,11 @@ def planned(measured: Case, memory: int) -> dict[str, Any]:
         memory: Bytes of a GPU.
 
     Returns:
-        Or, under "unplanned", why the form does not hold.
+        The bytes by name; or, under "unplanned", why the form does not hold.
     """
     recipe = measured.recipe()
-    config = config_of(str(recipe.actor_rollout_ref.model.path), folders.ROOT)
-    assert config is not None, "the model has been made"
+    config = config_of(str(recipe.actor_rollout_ref.model.path), ROOT)
+    assert config is not None, "the model has been made before"
     try:
         made = plan(shape_of(config), settings_of(recipe))
     except UnplannedError as error:

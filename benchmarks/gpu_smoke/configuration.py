@@ -10,15 +10,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from seal.launch.recipe import load_recipe
+from seal.launch.recipe import EXP, load_recipe
 
-ROOT = Path(__file__).resolve().parents[2]
-RECIPE = ROOT / "exp/SEAL.yaml"
+RECIPE = EXP / "SEAL.yaml"
 MODELS = Path("experiments/gpu_smoke_models")
 REAL = "smollm2"
-"""The one with weights that were learned; the others' are drawn at random."""
+"""The size whose weights were learned; those of the others are drawn at random."""
 SMOLLM2 = Path("models/smollm2-135m")
-# Its context is 8,192 tokens, and its template writes short prompts.
+# SmolLM2's context is 8,192 tokens, and its template writes short prompts.
 _REAL = (
     "backbone=smollm2-135m",
     f"actor_rollout_ref.model.path={SMOLLM2}",
@@ -34,7 +33,7 @@ _CPU = (
     "actor_rollout_ref.rollout.n=2",
     "actor_rollout_ref.rollout.max_num_seqs=8",
     "actor_rollout_ref.rollout.gpu_memory_utilization=0.2",
-    # SmolLM2's vectors of words are one tensor of 108 MiB, which has to fit.
+    # SmolLM2's word embeddings are one tensor of 108 MiB, which has to fit.
     "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=256",
 )
 
@@ -61,7 +60,7 @@ class Case:
 
 
 def case(size: str, gpus: Sequence[Any], steps: int, overrides: Sequence[str], out: Path) -> Case:
-    """What is measured of a size.
+    """The case of a size.
 
     Args:
         size: Of `models.MODELS`, "smollm2" or "tiny".
@@ -84,13 +83,13 @@ def case(size: str, gpus: Sequence[Any], steps: int, overrides: Sequence[str], o
 def baseline_config(measured: Case, folder: Path, response_tokens: int) -> DictConfig:
     """The recipe's configuration as verl's own single-turn loop takes it.
 
-    Same model, batch, optimiser and engines; verl's own trainer, agent loop, replay buffer and
-    reward workers in the place of the project's.
+    Model, batch, optimiser and engines are the same. The trainer, agent loop, replay buffer and
+    reward workers are verl's own.
 
     Args:
-        measured: What the other loop ran.
-        folder: Has `prompts.parquet` and `reward.py`, and takes the outputs.
-        response_tokens: What each rollout generates.
+        measured: What the project's loop ran.
+        folder: Has `prompts.parquet` and `reward.py`, and gets the outputs.
+        response_tokens: How many tokens each rollout generates.
     """
     config = measured.recipe(
         *(

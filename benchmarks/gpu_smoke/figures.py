@@ -1,10 +1,10 @@
 """A loop's metrics, its log and the GPU's samples, reduced to figures.
 
-In: verl's metrics, the loop log, samples of the GPUs. Out: `LoopFigures`, one set a loop, and what
-each phase of a step took. No torch here.
+In: verl's metrics, the loop log, samples of the GPUs. Out: the `LoopFigures` of a loop, and the
+`PhaseFigures` of each phase. No torch here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -13,15 +13,15 @@ from benchmarks.gpu_smoke.kept import SmokeError
 from benchmarks.gpu_smoke.sampling import GpuSample
 from seal.records.loop_log import DONE
 
-# verl's phases of a step; what they leave of it is time between them.
 TIMED = ("gen", "old_log_prob", "ref", "adv", "update_actor", "update_weights")
+"""verl's phases of a step; the rest of a step is time between them."""
 
 _AGREEMENT = {
     "correlation": ("training/rollout_actor_probs_pearson_corr", min),
     "mean_distance": ("training/rollout_probs_diff_mean", max),
     "largest_distance": ("training/rollout_probs_diff_max", max),
 }
-"""Of a token's probability in the rollout engine and in the actor: the worst step counts."""
+"""A token's probability in the rollout engine against the actor's: metric, and the worst step's."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class LoopFigures:
     step_s: float
     """Seconds of a step."""
     generation_s: float
-    """Of these, from the first prompt sent to the last rollout in."""
+    """Of these, from sending the first prompt to receiving the last rollout."""
     update_s: float
     """The actor's update alone, without the log probabilities before it."""
     weight_sync_s: float
-    """Handing the weights to vLLM."""
+    """Sending the weights to vLLM."""
     between_phases: float
     """Share of a step outside all of verl's phases."""
     prompt_tokens: float
@@ -43,15 +43,15 @@ class LoopFigures:
     generated_tokens: float
     """Tokens that the policy wrote in a step; observations do not count."""
     generation_tokens_s: float
-    """These a second of generation, per GPU."""
+    """Generated tokens a second of generation, per GPU."""
     update_tokens_s: float
     """All tokens of the batch a second of update, per GPU."""
     throughput: float
     """All tokens of the batch a second of step, per GPU (verl's perf/throughput)."""
     environment_wait: float | None
-    """Share of the generation that a rollout waits for the service; None where there is none."""
+    """Share of the generation that a rollout waits for the service; None: no service is used."""
     gpu_idle: float | None
-    """Share of the time from the first step's end to the last's without a kernel; None: no GPU."""
+    """Share of time without a kernel, from the end of the first step on; None: no GPU."""
     actor_memory_gib: float | None
     """Peak of torch's allocator in the training process; None: no GPU."""
     gpu_memory_gib: float | None
@@ -60,10 +60,10 @@ class LoopFigures:
 
 @dataclass
 class Followed:
-    """What a loop told while it ran."""
+    """What was read of a loop while it ran."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
-    """verl's metrics, one entry a step."""
+    """verl's metrics, an entry for each step."""
     seen: list[float] = field(default_factory=list)
     """When each arrived: the ends of the steps, in seconds since the epoch."""
 
@@ -76,45 +76,39 @@ def loop_figures(
     Args:
         followed: Its metrics, at least two steps.
         generated: Tokens that the policy wrote in each step.
-        gpus: Devices it ran on; 0 for the processor, which counts as one device.
-        samples: GPU samples taken meanwhile; empty without a GPU.
+        gpus: How many GPUs it ran on; 0: the processor, which counts as one device.
+        samples: Of the GPUs while it ran; empty without a GPU.
 
     Raises:
         SmokeError: Fewer than two steps, or metrics that verl should have logged are missing.
     """
     if len(followed.lines) < 2 or len(followed.lines) != len(generated):
         raise SmokeError(f"{len(followed.lines)} steps were logged; at least 2 are needed")
-    kept = list(zip(followed.lines, generated, strict=True))[1:]
+    kept = followed.lines[1:]
 
-    def mean(value: Callable[[dict[str, Any], int], float]) -> float:
-        return fmean(value(line, tokens) for line, tokens in kept)
+    def mean(key: str) -> float:
+        return fmean(line[key] for line in kept)
 
-    def seconds(name: str) -> float:
-        return mean(lambda line, _: line[f"timing_s/{name}"])
+    def mean_share(part: str, whole: str) -> float:
+        return fmean(line[part] / line[whole] for line in kept)
 
     devices = max(1, gpus)
     window = [s for s in samples if followed.seen[0] <= s.time <= followed.seen[-1]]
     memory = [line["actor/perf/max_memory_allocated_gb"] for line in followed.lines]
-    waits = "seal/environment_s_per_rollout" in followed.lines[0]
+    speeds = [n / line["timing_s/gen"] for line, n in zip(kept, generated[1:], strict=True)]
+    wait = "seal/environment_s_per_rollout"
     return LoopFigures(
-        step_s=seconds("step"),
-        generation_s=seconds("gen"),
-        update_s=seconds("update_actor"),
-        weight_sync_s=seconds("update_weights"),
-        between_phases=1 - sum(map(seconds, TIMED)) / seconds("step"),
-        prompt_tokens=mean(lambda line, _: line["prompt_length/mean"]),
-        generated_tokens=mean(lambda _, tokens: tokens),
-        generation_tokens_s=mean(lambda line, n: n / line["timing_s/gen"]) / devices,
-        update_tokens_s=mean(
-            lambda line, _: line["perf/total_num_tokens"] / line["timing_s/update_actor"]
-        )
-        / devices,
-        throughput=mean(lambda line, _: line["perf/throughput"]),
-        environment_wait=mean(
-            lambda line, _: line["seal/environment_s_per_rollout"] / line["timing_s/gen"]
-        )
-        if waits
-        else None,
+        step_s=mean("timing_s/step"),
+        generation_s=mean("timing_s/gen"),
+        update_s=mean("timing_s/update_actor"),
+        weight_sync_s=mean("timing_s/update_weights"),
+        between_phases=1 - sum(mean(f"timing_s/{name}") for name in TIMED) / mean("timing_s/step"),
+        prompt_tokens=mean("prompt_length/mean"),
+        generated_tokens=fmean(generated[1:]),
+        generation_tokens_s=fmean(speeds) / devices,
+        update_tokens_s=mean_share("perf/total_num_tokens", "timing_s/update_actor") / devices,
+        throughput=mean("perf/throughput"),
+        environment_wait=mean_share(wait, "timing_s/gen") if wait in kept[0] else None,
         gpu_idle=1 - fmean(s.busy for s in window) if window else None,
         actor_memory_gib=max(memory) if gpus else None,
         gpu_memory_gib=max(s.memory_gib for s in samples) if samples else None,
@@ -137,8 +131,8 @@ def by_phase(
 ) -> dict[str, PhaseFigures]:
     """Time, idle share and memory of each phase of the loop log.
 
-    The time from a step's end to the next rollout counts as phase "step_end"; what follows the last
-    step is not counted.
+    The time from a step's end to the next rollout is the phase "step_end". The first step and what
+    follows the last one are not counted.
 
     >>> log = [{"time": 0.0, "phase": "rollout", "step": 2}, {"time": 2.0, "phase": "update",
     ...         "step": 2}, {"time": 3.0, "phase": "step_end", "step": 2}]
@@ -170,10 +164,10 @@ def agreement(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """How far rollout engine and actor agree on the tokens' probabilities, in the worst step.
 
     Args:
-        lines: verl's metrics, one entry a step.
+        lines: verl's metrics, an entry for each step.
 
     Returns:
-        Correlation, and mean and largest distance; empty where verl did not compare them.
+        Correlation, and mean and largest distance; empty if verl did not compare them.
     """
     return {
         name: worst(line[key] for line in lines)
@@ -192,7 +186,7 @@ def generated_by_step(rollouts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
 
 
 def ratios(seal: Mapping[str, Any], verl: Mapping[str, Any]) -> dict[str, float | None]:
-    """This project's figures over verl's; None where one is missing or verl's is 0."""
+    """This project's figures divided by verl's; None if one is missing or verl's is 0."""
     return {
         key: seal[key] / verl[key] if seal[key] is not None and verl[key] else None for key in seal
     }

@@ -1,4 +1,4 @@
-"""Parts of a measurement, each a file: what was measured is not measured again."""
+"""Parts of a measurement, a file each: what has been measured is not measured again."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ class SmokeError(Exception):
 
 
 def same_settings(path: Path, settings: Sequence[str]) -> None:
-    """Note what is measured in a folder, in its file `path`.
+    """Write down in the file `path` what is measured in its folder.
 
     Raises:
-        SmokeError: Something else was measured there.
+        SmokeError: The folder holds a measurement of something else.
     """
     if path.exists() and json.loads(path.read_text("utf-8")) != list(settings):
         raise SmokeError(
@@ -24,7 +24,7 @@ def same_settings(path: Path, settings: Sequence[str]) -> None:
 
 
 def once(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was measured, kept in a file: an interrupted script does not measure it again."""
+    """What `measure` returns, as JSON values; read from the file if it was measured before."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(measure()) + "\n", "utf-8")

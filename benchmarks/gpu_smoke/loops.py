@@ -1,4 +1,4 @@
-"""The two loops that are measured: the recipe, and verl's own single-turn loop on what it left.
+"""The two loops that are measured: the recipe, then verl's own single-turn loop on its prompts.
 
 In: a `Case`. Out: each loop's figures, its metrics and where its outputs are.
 """
@@ -18,17 +18,19 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from benchmarks.gpu_smoke import figures
-from benchmarks.gpu_smoke.configuration import RECIPE, ROOT, Case, baseline_config
+from benchmarks.gpu_smoke.configuration import RECIPE, Case, baseline_config
 from benchmarks.gpu_smoke.figures import Followed
 from benchmarks.gpu_smoke.kept import SmokeError
 from benchmarks.gpu_smoke.sampling import GpuSampler
+from seal import ROOT
 from seal.evaluation.local_model import free_port
 from seal.launch.processes import Family, tail
-from seal.records.loop_log import PHASES, ROLLOUTS, LineReader
+from seal.records.json_lines import LineReader
+from seal.records.loop_log import PHASES, ROLLOUTS
 
-# Both loops run on this machine, whatever cluster the user's shell names.
+# Both loops run on this machine, even if the user's shell names a cluster.
 OWN_RAY = {"RAY_ADDRESS": "local"}
-REWARD = '''"""Reward of verl's own loop: random text passes nothing, here as in the other loop."""
+REWARD = '''"""Reward of verl's own loop: random text passes nothing, as in the other loop."""
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
@@ -37,9 +39,14 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 
 
 def write_prompts(rollouts: Path, steps: int, path: Path) -> None:
-    """The prompts that the project's loop sent, as a data set for verl, in the order of the steps.
+    """Write the prompts of the project's loop as a data set for verl, in the order of the steps.
 
     Each becomes one user message, so it has a few tokens more.
+
+    Args:
+        rollouts: Folder of the loop's rollouts, a file for each step.
+        steps: How many steps it took.
+        path: The parquet file to write.
     """
     rows = []
     for step in range(1, steps + 1):
@@ -61,7 +68,7 @@ def follow(
     stall_s: float,
     on_step: Callable[[dict[str, Any]], None],
 ) -> Followed:
-    """Read a loop's metrics as they come, until its process ends.
+    """Read a loop's metrics while they are written, until its process ends.
 
     Raises:
         SmokeError: No step ended for `stall_s` seconds.
@@ -102,7 +109,7 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
     console.print(f"\nexp/SEAL.yaml, {recipe.trainer.total_training_steps} steps")
     command = [sys.executable, "launcher.py", f"--conf={RECIPE.relative_to(ROOT)}", "--with-bfcl"]
     with GpuSampler(measured.gpus) as sampler:
-        # In a session of its own: Ctrl-C reaches this script, which passes it on once.
+        # In a session of its own: Ctrl-C reaches this script only, which then sends SIGTERM once.
         process = subprocess.Popen(
             [*command, "--", *measured.overrides, *own],
             cwd=ROOT,
@@ -116,7 +123,7 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
             process.terminate()
             process.wait()
     if process.returncode != 0:
-        raise SmokeError("the recipe's run failed; the launcher's reason stands above")
+        raise SmokeError("the recipe's run failed; the launcher's reason is above")
     written = figures.generated_by_step(list(LineReader(loop / ROLLOUTS).new()))
     phases = figures.by_phase(list(LineReader(loop / PHASES).new()), sampler.samples)
     rollouts = [tokens for step in written for tokens in step]
@@ -135,7 +142,12 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
 
 
 def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict[str, Any]:
-    """Run verl's own single-turn loop on what the other loop has left behind.
+    """Run verl's own single-turn loop on the prompts of the other loop.
+
+    Args:
+        console: Where progress is printed.
+        measured: What is run.
+        seal: What `measure_seal` returned.
 
     Raises:
         SmokeError: The run failed.

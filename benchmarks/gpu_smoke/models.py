@@ -1,13 +1,11 @@
-"""Random-weight models of real shapes, for `scripts/gpu_smoke.py`: they cost what the real ones do.
+"""Models with random weights and real shapes: they cost the time and memory of the real models.
 
 In: a size. Out: a Hugging Face folder with weights drawn at random, a tokenizer and a chat
-template, all made here, so no model hub is needed. Such a model knows nothing: it is for measuring
-speed and memory, never scores.
+template, all made here, so no model hub is needed. Such a model has learned nothing: it is for
+measuring speed and memory, never scores.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -18,12 +16,13 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from seal import ROOT
 from seal.launch.shapes import CONFIGS, Config
+from seal.warm_up.whole_folder import whole_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-# Learned from the project's own text and the tool docs; made-up words fill the vocabulary.
 LEARNED = 8192
+"""Entries learned from the project's own text and the tool docs; made-up words are the others."""
 CORPUS = (
     "README.md",
     "docs/*.md",
@@ -33,8 +32,6 @@ CORPUS = (
     ".venv-bfcl/lib/python3*/site-packages/bfcl_eval/data/multi_turn_func_doc/*.json",
 )
 
-# Tool docs as JSON, one a line, in the system message. A message renders the same whatever follows
-# it: the agent loop appends to a dialogue and never renders it anew.
 CHAT_TEMPLATE = """\
 {%- set opening = messages[0].content if messages and messages[0].role == 'system' else '' -%}
 {%- if opening or tools -%}
@@ -58,14 +55,15 @@ CHAT_TEMPLATE = """\
 {{ '' }}
 {%- endif -%}
 """
-
+"""Tool docs are JSON in the system message, one a line. What follows a message does not change how
+it is rendered: the agent loop appends to a dialogue and never renders it anew."""
 
 MODELS = {
     "0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
     "3b": "Qwen/Qwen2.5-3B-Instruct",
     "7b": "Qwen/Qwen2.5-7B-Instruct",
 }
-"""Whose shape a size has: `seal.launch.shapes`."""
+"""The model whose shape a size has (`seal.launch.shapes`)."""
 TINY: Config = {
     **CONFIGS[MODELS["0.5b"]],
     "vocab_size": 8704,
@@ -75,7 +73,7 @@ TINY: Config = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
 }
-"""Of no real model: for trying the script on a machine without a GPU."""
+"""The shape of no real model: for trying the script on a machine without a GPU."""
 
 
 def described(size: str) -> Config:
@@ -105,8 +103,9 @@ def parameters(size: str) -> int:
 def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer with exactly `vocabulary` entries.
 
-    A model with random weights emits every entry alike, so every one must decode to something. It
-    cuts English and JSON into pieces of about four characters, as the real one does.
+    A model with random weights generates every entry with about the same probability, so every
+    entry must decode to something. English and JSON are cut into pieces of about four characters,
+    as the real tokenizer does.
     """
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -136,20 +135,18 @@ def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 
 
 def build(size: str, out: Path, seed: int = 1) -> None:
-    """Make the model's folder, unless it is there; an interrupted build is begun anew.
+    """Make the model's folder, unless it exists; an interrupted build starts anew.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written.
     """
     if (out / "config.json").is_file():
         return
-    unfinished = out.with_name(out.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
     torch.manual_seed(seed)
-    make_tokenizer(model_config(size).vocab_size).save_pretrained(unfinished)
-    model = AutoModelForCausalLM.from_config(model_config(size), dtype=torch.bfloat16)
-    model.save_pretrained(unfinished)
-    os.replace(unfinished, out)
+    with whole_folder(out) as folder:
+        make_tokenizer(model_config(size).vocab_size).save_pretrained(folder)
+        model = AutoModelForCausalLM.from_config(model_config(size), dtype=torch.bfloat16)
+        model.save_pretrained(folder)
 
 
 def _corpus() -> Iterator[str]:

@@ -1,7 +1,9 @@
-"""The report of all sizes as a Markdown page: it tells what happened without the machine."""
+"""The report of all sizes as a Markdown page: it says what happened to whoever has not seen it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from benchmarks.output import figure, markdown
 
 GIB = 2**30
 _LOOPS = (
@@ -41,94 +43,92 @@ def page(report: Mapping[str, Any]) -> str:
     ]
     for size, found in report["sizes"].items():
         lines += ["", f"## {size}", ""]
-        lines += _size(found)
+        for part in _parts(found):
+            lines += [*part, ""]
     return "\n".join(lines) + "\n"
 
 
-def _size(found: Mapping[str, Any]) -> Iterator[str]:
+def _parts(found: Mapping[str, Any]) -> Iterator[Iterator[str] | list[str]]:
+    """The lines of each part of a size that there is."""
     if "failure" in found:
-        yield f"**Not measured to its end**: {found['failure']}"
-        yield ""
+        yield [f"**Not measured to its end**: {found['failure']}"]
     if "checks" in found:
-        yield from _checks(found["checks"]["findings"])
+        yield _checks(found["checks"]["findings"])
     loops = found.get("loops", {})
     if loops:
-        yield from _loops(loops, found.get("ratios", {}))
+        yield _loops(loops, found.get("ratios", {}))
     if "seal" in loops:
-        yield from _phases(loops["seal"]["phases"])
-        yield from _agreement(loops["seal"]["agreement"])
-        yield from _memory(found.get("plan"), loops["seal"])
+        seal = loops["seal"]
+        yield _phases(seal["phases"])
+        if seal["agreement"]:
+            yield [_agreement(seal["agreement"])]
+        if "plan" in found:
+            yield from _memory(found["plan"], seal["figures"], seal["phases"])
 
 
 def _checks(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
     said = [one for one in findings if one["level"] != "ok"]
     yield f"`--check`: {len(findings) - len(said)} lines are ok."
     yield from (f"- {one['level']}, {one['subject']}: {one['said']}" for one in said)
-    yield ""
 
 
 def _loops(loops: Mapping[str, Any], ratios: Mapping[str, float | None]) -> Iterator[str]:
-    yield "| | exp/SEAL.yaml | verl, single turn | ratio |"
-    yield "|---|---|---|---|"
-    for title, key, style in _LOOPS:
-        cells = [
-            _cell(loops[name]["figures"][key] if name in loops else None, style)
-            for name in ("seal", "verl")
-        ]
-        yield f"| {title} | {' | '.join(cells)} | {_cell(ratios.get(key), '.2f')} |"
-    yield ""
+    columns = [loops[name]["figures"] if name in loops else {} for name in ("seal", "verl")]
+    rows = (
+        (
+            title,
+            *(figure(column.get(key), style) for column in columns),
+            figure(ratios.get(key), ".2f"),
+        )
+        for title, key, style in _LOOPS
+    )
+    return markdown(["", "exp/SEAL.yaml", "verl, single turn", "ratio"], rows)
 
 
-def _phases(phases: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
-    yield "| phase of exp/SEAL.yaml | seconds, all steps | GPU idle | peak of a GPU, GiB |"
-    yield "|---|---|---|---|"
-    for name, found in phases.items():
-        idle, memory = _cell(found["idle"], ".1%"), _cell(found["memory_gib"], ".1f")
-        yield f"| {name} | {found['seconds']:.2f} | {idle} | {memory} |"
-    yield ""
+def _phases(phases: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    rows = (
+        (
+            name,
+            f"{found['seconds']:.2f}",
+            figure(found["idle"], ".1%"),
+            figure(found["memory_gib"], ".1f"),
+        )
+        for name, found in phases.items()
+    )
+    head = ["phase of exp/SEAL.yaml", "seconds, all steps", "GPU idle", "peak of a GPU, GiB"]
+    return markdown(head, rows)
 
 
-def _agreement(found: Mapping[str, float]) -> Iterator[str]:
-    if not found:
-        return
-    yield (
+def _agreement(found: Mapping[str, float]) -> str:
+    return (
         "Probabilities of the same tokens in the rollout engine and in the actor, the worst step: "
         f"correlation {found['correlation']:.6f}, mean distance {found['mean_distance']:.2e}, "
         f"largest {found['largest_distance']:.2e}."
     )
-    yield ""
 
 
-def _memory(plan: Mapping[str, Any] | None, seal: Mapping[str, Any]) -> Iterator[str]:
-    """The plan against what was measured."""
-    if plan is None:
-        return
+def _memory(
+    plan: Mapping[str, Any], figures: Mapping[str, Any], phases: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Iterator[str] | list[str]]:
+    """The memory plan beside what was measured."""
     if "unplanned" in plan:
-        yield f"No memory plan: {plan['unplanned']}"
-        yield ""
+        yield [f"No memory plan: {plan['unplanned']}"]
         return
-    figures, phases = seal["figures"], seal["phases"]
     rows = (
         ("update, torch's allocator", plan["update"] - plan["aside"], figures["actor_memory_gib"]),
         ("update, all on the fullest GPU", plan["update"], _peak(phases, _ENGINE_ASLEEP)),
         ("wake-up and rollouts, all on it", plan["wake"], _peak(phases, _WAKE)),
     )
-    yield "| memory, GiB | planned | measured |"
-    yield "|---|---|---|"
-    for title, planned, measured in rows:
-        yield f"| {title} | {planned / GIB:.1f} | {_cell(measured, '.1f')} |"
-    yield ""
-    yield (
-        f"`gpu_memory_utilization`: {plan['utilization']:.2f} was set, "
-        f"{_cell(plan['largest_utilization'], '.2f')} is the largest by the plan."
+    yield markdown(
+        ["memory, GiB", "planned", "measured"],
+        ((title, f"{planned / GIB:.1f}", figure(found, ".1f")) for title, planned, found in rows),
     )
-    yield ""
+    yield [
+        f"`gpu_memory_utilization`: {plan['utilization']:.2f} was set, "
+        f"{figure(plan['largest_utilization'], '.2f')} is the largest by the plan."
+    ]
 
 
-def _peak(phases: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> float | None:
+def _peak(phases: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> float | None:
     seen = [phases[name]["memory_gib"] for name in names if name in phases]
     return max((one for one in seen if one is not None), default=None)
-
-
-def _cell(value: float | None, style: str) -> str:
-    return "-" if value is None else format(value, style)

@@ -1,4 +1,7 @@
-"""The GPUs of this machine, and samples of them while a loop runs, through NVML."""
+"""The GPUs of this machine, and samples of them while a loop runs, through NVML.
+
+In: how many GPUs are wanted. Out: their handles; how busy and how full they were, moment by moment.
+"""
 
 import importlib
 import os
@@ -32,10 +35,10 @@ class GpuSample:
 
 
 class GpuSampler:
-    """Samples GPUs in a thread of its own while its block runs.
+    """Samples GPUs in a thread while its block runs.
 
     Args:
-        handles: NVML handles of the GPUs; none: it samples nothing.
+        handles: NVML handles of the GPUs; if there are none, nothing is sampled.
     """
 
     def __init__(self, handles: Sequence[Any]) -> None:
@@ -63,9 +66,10 @@ class GpuSampler:
 
 
 def find_gpus(wanted: int | None) -> tuple[list[Any], list[str]]:
-    """NVML handles and names of the first `wanted` GPUs that CUDA_VISIBLE_DEVICES leaves.
+    """NVML handles and names of the first GPUs that CUDA_VISIBLE_DEVICES leaves.
 
-    None asks for as many as there are, rounded down to a power of two: a batch has to divide.
+    Args:
+        wanted: How many; None: all, rounded down to a power of two, by which batches divide.
 
     Raises:
         NoGpuError: There is none, or fewer than wanted.
@@ -86,6 +90,6 @@ def find_gpus(wanted: int | None) -> tuple[list[Any], list[str]]:
 
 
 def memory_bytes(handles: Sequence[Any]) -> int:
-    """Memory of the smallest of some GPUs."""
+    """Memory of the smallest of these GPUs, in bytes."""
     nvml = importlib.import_module("pynvml")
     return min(int(nvml.nvmlDeviceGetMemoryInfo(one).total) for one in handles)

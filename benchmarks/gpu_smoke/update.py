@@ -1,10 +1,10 @@
 """An update on recorded dialogues with torch and transformers alone: `gpu_smoke.py --trainer-only`.
 
-In: a size of `models`, a device, `data/recorded_batch.json`. Out: seconds, tokens a second
-and peak memory of forward and backward passes and of the optimizer's step, against the memory plan,
-and how far bfloat16 is from float32. Neither verl nor vLLM nor Ray is needed: FSDP2 on one rank,
-float32 weights that are computed with in bfloat16, gradient checkpointing, the project's log
-probabilities of the policy's own tokens. What it cannot tell is everything of a rollout.
+In: a size of `models`, a device, `data/recorded_batch.json`. Out: seconds, tokens a second and peak
+memory of forward and backward passes and of the optimizer's step, beside the memory plan, and how
+far bfloat16 is from float32. It needs neither verl nor vLLM nor Ray. It uses FSDP2 on one rank,
+float32 weights that are computed with in bfloat16, gradient checkpointing, and the project's log
+probabilities of the policy's own tokens. It measures nothing of a rollout.
 """
 
 import contextlib
@@ -26,6 +26,8 @@ from transformers import AutoModelForCausalLM
 from benchmarks.gpu_smoke import models
 from benchmarks.gpu_smoke.kept import SmokeError, once, same_settings
 from benchmarks.gpu_smoke.sampling import NoGpuError
+from benchmarks.output import figure, markdown
+from seal import ROOT
 from seal.launch.attention import attention
 from seal.launch.memory import ASIDE_BYTES, Settings, plan
 from seal.launch.shapes import shape_of
@@ -49,7 +51,7 @@ ROWS = (
     ("loss, summed over updates", "loss", ".4f"),
 )
 """Title, key, format."""
-RECORDED = Path(__file__).resolve().parents[2] / "data/recorded_batch.json"
+RECORDED = ROOT / "data/recorded_batch.json"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Dialogue:
     ids: torch.Tensor
     """Shape (tokens,)."""
     own: torch.Tensor
-    """Places, ascending, at which a token of the policy comes next."""
+    """Positions whose next token is the policy's; ascending."""
 
 
 def recorded(number: int, vocabulary: int, device: str) -> list[Dialogue]:
@@ -94,8 +96,8 @@ def measure(
         size: Of `models`.
         device: "cuda" or "cpu".
         dialogues: Of an update.
-        updates: That are measured, after one that warms up.
-        say: Told what goes on.
+        updates: How many are measured, after one that warms up.
+        say: Called with what goes on.
 
     Raises:
         NoGpuError: torch sees no GPU.
@@ -174,15 +176,18 @@ def _measure(
 def report(
     size: str, device: str, dialogues: int, updates: int, out: Path, say: Callable[[str], None]
 ) -> str:
-    """Measure, unless it was done, and write `update.json` and `update.md`; returns the page.
+    """Measure, and write `update.json` and `update.md`; what was measured already is read.
 
     Args:
-        size: As for `measure`, like the next three.
-        device: See there.
-        dialogues: See there.
-        updates: See there.
+        size: Of `models`.
+        device: "cuda" or "cpu".
+        dialogues: Of an update.
+        updates: How many are measured.
         out: Folder, made if it is missing.
-        say: Told what goes on.
+        say: Called with what goes on.
+
+    Returns:
+        The page in `update.md`.
 
     Raises:
         SmokeError: As `measure`, or the folder holds another measurement.
@@ -197,10 +202,8 @@ def report(
 
 def page(found: Mapping[str, Any]) -> str:
     """The figures as a Markdown page."""
-    lines = ["# An update on recorded dialogues, torch alone", "", "| | |", "|---|---|"]
-    for name, key, style in ROWS:
-        value = found[key]
-        lines.append(f"| {name} | {'-' if value is None else format(value, style)} |")
+    rows = ((name, figure(found[key], style)) for name, key, style in ROWS)
+    lines = ["# An update on recorded dialogues, torch alone", "", *markdown(["", ""], rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -221,7 +224,7 @@ def planned(size: str, batch: Sequence[Dialogue]) -> int:
 
 
 def _log_probs(model: Any, dialogue: Dialogue, chosen: list[torch.Tensor | None]) -> torch.Tensor:
-    """Of the policy's tokens: shape (own,)."""
+    """Log probabilities of the policy's tokens, shape (own,)."""
     chosen[0] = dialogue.own
     logits = model(input_ids=dialogue.ids[None], use_cache=False).logits[0]
     labels = dialogue.ids[dialogue.own + 1]
@@ -230,7 +233,7 @@ def _log_probs(model: Any, dialogue: Dialogue, chosen: list[torch.Tensor | None]
 
 
 def _shard(model: Any, device: str) -> None:
-    """As verl's FSDP2 engine does: layer by layer, then what is left."""
+    """Shard the model as verl's FSDP2 engine does: layer by layer, then the rest."""
     mesh = init_device_mesh(device, (1,))
     precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in model.model.layers:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.output import figures_table, text_of
+from benchmarks.output import figure, figures_table, text_of
 
 BASE, LONG_CONTEXT, TRAINING = "base", "long_context", "training step, 32 x 8"
 TRAINING_TASKS, ROLLOUTS = 32, 8
@@ -135,8 +135,8 @@ def report(rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target
             f"{row.steps_per_s:.0f}",
             f"{row.steps / row.episodes:.1f}",
             *(latency or "-" for latency in (row.create, row.step, row.evaluate)),
-            _figure(row.ratio, ".3f"),
-            *(_figure(s, ".1f") for s in (row.service_cpu_s, row.client_cpu_s, row.wall_s)),
+            figure(row.ratio, ".3f"),
+            *(figure(s, ".1f") for s in (row.service_cpu_s, row.client_cpu_s, row.wall_s)),
             row.passes,
         ]
         for row in rows
@@ -159,10 +159,6 @@ def report(rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target
     ]
     parts.append(text_of(figures_table(["target", "measured", "wanted", ""], lines)))
     return "\n\n".join(parts)
-
-
-def _figure(value: float | None, style: str) -> str:
-    return "-" if value is None else format(value, style)
 
 
 def as_json(
