@@ -34,17 +34,24 @@ def weighted(
 
 
 def advantage_metrics(
-    before: Sequence[torch.Tensor], after: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]
+    before: Sequence[torch.Tensor],
+    after: Sequence[torch.Tensor],
+    masks: Sequence[torch.Tensor],
+    log_probs: Sequence[torch.Tensor] | None,
 ) -> dict[str, float]:
-    """Size and sum of a batch's advantages, before and after they are weighted.
+    """Size and sum of a batch's advantages, before and after they are weighted, and the entropy.
 
     The GRPO advantages of a group add up to 0 over its rollouts, but not over their tokens, and not
     with weights. `token_mean` is the mean advantage of a token that the policy wrote.
+
+    The entropy of the policy per token, in nats, is estimated without bias by the mean of minus the
+    sampled log probabilities. verl's own figure takes another pass over the batch.
 
     Args:
         before: Advantages of each trajectory, shape (response tokens,).
         after: The same, weighted.
         masks: 1 where the policy wrote, 0 elsewhere; the same shapes.
+        log_probs: By the rollout engine, the same shapes; without them there is no entropy.
     """
     written = max(1.0, sum(float(mask.sum()) for mask in masks))
     metrics = {}
@@ -53,18 +60,7 @@ def advantage_metrics(
         metrics[f"seal/advantage/mean_abs_{name}"] = sizes
         total = sum(float(one.sum()) for one in advantages)
         metrics[f"seal/advantage/token_mean_{name}"] = total / written
+    if log_probs is not None:
+        total = sum(float((one * mask).sum()) for one, mask in zip(log_probs, masks, strict=True))
+        metrics["seal/entropy"] = -total / written
     return metrics
-
-
-def sampled_entropy(log_probs: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> float:
-    """Entropy of the policy per token, in nats: the mean of minus the sampled log probabilities.
-
-    It is an unbiased estimate from the sampled tokens. verl's own figure uses the whole
-    distribution, which takes another pass over the batch.
-
-    Args:
-        log_probs: The rollout engine's, of each trajectory, shape (response tokens,).
-        masks: 1 where the policy wrote, 0 elsewhere; the same shapes.
-    """
-    total = sum(float((one * mask).sum()) for one, mask in zip(log_probs, masks, strict=True))
-    return -total / max(1.0, sum(float(mask.sum()) for mask in masks))

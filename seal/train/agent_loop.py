@@ -1,10 +1,10 @@
 """verl's agent loop around `seal.environment.episode`: token in, token out.
 
-verl calls `SealAgentLoop.run` once a rollout with a row of the data set; the row says which task
-and in which mode. The prompt is rendered once by the model's own chat template; every observation
-is appended as tokens (verl's continuous tokens), so the trainer trains on what the policy saw.
-A message that is cut, or that another stop token ends, is closed as the template closes it.
-Named in `agent_loop.yaml` beside it.
+In: a row of the data set, which names a task and a mode. Out: verl's output of the rollout. The
+model's own chat template renders the prompt once. Every observation is appended as tokens (verl's
+continuous tokens), so the policy is trained on the tokens that it saw. A message that is cut, or
+that another stop token ends, is closed as the template closes it. `agent_loop.yaml` names the
+class.
 """
 
 import asyncio
@@ -25,40 +25,39 @@ from seal.environment.access_token import read_token
 from seal.environment.addresses import url_list
 from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.environment.episode import Episode, Task, run_episode
-from seal.train.message_end import message_end, unwritten_end
+from seal.train.message_end import message_end, stop_token_ids, unwritten_end
 from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord
-from seal.train.stop_tokens import stop_token_ids
 from seal.train.system_note import behind_default, default_system
 from seal.wire import Message, ToolDoc
 
 TRAINING_SUITE = "train"
-"""The suite that rows of a training file carry."""
+"""The suite of the rows of a training file."""
 
 
 @functools.cache
 def _client(urls: tuple[str, ...], env_type: str, token_file: str | None) -> EnvironmentClient:
-    """One client a worker process: its connections are shared by all rollouts there."""
+    """One client for each worker process; all of its rollouts share the connections."""
     return EnvironmentClient(urls, env_type, token=read_token(token_file))
 
 
 @functools.cache
 def _places(loop: asyncio.AbstractEventLoop, number: int) -> asyncio.Semaphore:
-    """Places for the dialogues that a worker process plays at once."""
+    """Places for the dialogues that a worker process plays at the same time."""
     return asyncio.Semaphore(number)
 
 
 @dataclass
 class _TokenStream:
-    """Tokens of one dialogue so far; lists grow in step, `ids` starts with the prompt."""
+    """Tokens of one dialogue so far. The lists grow together; `ids` starts with the prompt."""
 
     request_id: str
-    """One for the whole rollout: verl's balancer sends equal ids to the same replica, whose prefix
-    cache holds the dialogue. vLLM gets a new id for each generation, from verl's own client."""
+    """One for the whole rollout. verl's balancer sends equal ids to the same replica, whose prefix
+    cache holds the dialogue. verl's client gives vLLM a new id for each generation."""
     message_end: Sequence[int]
-    """Tokens that the template writes behind an assistant message's text."""
+    """Tokens that the template writes behind the text of an assistant message."""
     default_system: str
-    """What the template says in the system message of a dialogue that brings none."""
+    """The template's system message for a dialogue without one."""
     ids: list[int] = field(default_factory=list)
     """Prompt, generated and observation token ids."""
     mask: list[int] = field(default_factory=list)
@@ -68,21 +67,21 @@ class _TokenStream:
     seen: list[Message] = field(default_factory=list)
     """Messages whose tokens are in `ids`."""
     weights_versions: list[int] = field(default_factory=list)
-    """verl's step number of the weights behind each generation."""
+    """verl's step number of the weights of each generation."""
     generated: list[tuple[int, int]] = field(default_factory=list)
-    """Where each generation starts and ends among the response tokens."""
+    """Start and end of each generation among the response tokens."""
     cut_messages: int = 0
-    """Generations that filled the tokens they had and did not end themselves."""
+    """Generations that used all of their tokens and did not end by themselves."""
     out_of: str | None = None
-    """The limit that left no token for another generation, None if none has."""
+    """The limit that left no token for another generation; None if no limit did."""
 
     def close_message(self) -> None:
-        """Put behind the last message what it lacks of the template's end, with mask 0.
+        """Append the part of the template's end that the last message lacks, with mask 0.
 
-        A stop token of another kind stays where it is, with mask 1, and the end follows it: the
-        policy chose to stop there, and only a sampled token can earn or lose by that choice. To
-        cut it would hide the choice from training; to replace it would train a token that nobody
-        sampled, with another token's log probability.
+        Another stop token stays, with mask 1, and the end follows it. The policy chose to stop
+        there, and only a sampled token can be trained for this choice. Without the token, the
+        choice would not be trained. With the template's token in its place, a token that was not
+        sampled would be trained with the log probability of another one.
         """
         start, stop = self.generated[-1]
         sampled = self.ids[len(self.ids) - (stop - start) :]
@@ -99,17 +98,17 @@ class SealAgentLoop(AgentLoopBase):
         """Roll out the row's task, once there is a place; the reward is the service's verdict.
 
         Raises:
-            EnvironmentFault: The service failed `env_service.attempts` fresh instances. verl then
+            EnvironmentFault: The service failed on `env_service.attempts` new instances. Then verl
                 marks the group as failed and `seal.train.replay` drops it whole.
-            PromptBudgetError: The prompt does not fit, though it was counted to.
+            PromptBudgetError: The prompt does not fit, although the count before the run said so.
         """
-        # verl starts all of a batch's rollouts at once. What waits here waits in their order, so
-        # the rollouts of a group, which share their prompt, are played side by side.
+        # verl starts all rollouts of a batch at once. They wait here in their order, so the
+        # rollouts of a group, which share their prompt, are played at the same time.
         async with self._place():
             return await self._roll_out(sampling_params, **kwargs)
 
     def _place(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """A place among this worker's share of `env_service.max_dialogues`."""
+        """One of this worker's places; together all workers have `env_service.max_dialogues`."""
         most = self.config.env_service.max_dialogues
         if most is None:
             return contextlib.nullcontext()
@@ -127,7 +126,7 @@ class SealAgentLoop(AgentLoopBase):
         builder = self.continuous_token_builder
         end = await self.loop.run_in_executor(None, message_end, builder)
         default = await self.loop.run_in_executor(None, default_system, builder, self.tokenizer)
-        # A fresh instance opens with the same prompt, so it keeps the replica that has it cached.
+        # A new instance has the same prompt, so it keeps the replica that has it in its cache.
         request_id = uuid4().hex
         client = _client(url_list(settings.env_url), settings.env_type, settings.token_file)
         for attempt in range(1, settings.attempts + 1):
@@ -144,14 +143,14 @@ class SealAgentLoop(AgentLoopBase):
         raise ValueError(f"env_service.attempts must be at least 1, got {settings.attempts}")
 
     def _task(self, row: dict[str, Any], step: int, session: int) -> Task:
-        """What is asked of the service for the given rollout of a group."""
+        """The task of a rollout; `session` is its index in the group."""
         mode, version = row["mode"], None
         if row["suite"] == TRAINING_SUITE:
             exposure = Exposure(**self.config.seal.exposure)
-            # Who is not shown the interface sees what an evaluation sees.
+            # A rollout without the interface sees the same as in an evaluation.
             mode = "train" if session < exposure.shown(step, self.rollout_config.n) else "eval"
         if mode == "train" and step > 0:
-            version = step - 1  # step t is shown what was evolved after step t - 1
+            version = step - 1  # step t shows the interface that was evolved after step t - 1
         return Task(
             task_id=row["task_id"],
             mode=mode,
@@ -168,12 +167,12 @@ class SealAgentLoop(AgentLoopBase):
         messages: Sequence[Message],
         tools: Sequence[ToolDoc],
     ) -> str | None:
-        """One assistant message; None when the token budget is used up."""
+        """One assistant message; None if no token is left."""
         messages = behind_default(messages, stream.default_system)
         if not stream.seen:
             stream.ids = await self.ct_build_initial_tokens(messages, tools=list(tools))
-            # verl cuts a longer prompt from the left: the interface and tool docs would go. The
-            # run has counted all prompts before its first step (seal.train.prompt_budget).
+            # verl cuts a longer prompt on the left, so the interface and the tool docs would be
+            # lost. All prompts were counted before the first step (seal.train.prompt_budget).
             if len(stream.ids) >= self.rollout_config.prompt_length:
                 raise PromptBudgetError(
                     f"a prompt has {len(stream.ids)} tokens or more, but was counted to fit "
@@ -181,9 +180,9 @@ class SealAgentLoop(AgentLoopBase):
                     "environment service changed since?"
                 )
         else:
-            # Only now: a message that ends the dialogue, or fills its room, needs no end.
+            # Not earlier: a message that ends the dialogue, or uses all tokens, needs no end.
             stream.close_message()
-            # Tool docs stand in the prompt already; the delta renders the same without them.
+            # The prompt has the tool docs already; later messages are rendered without them.
             merged, stream.mask, stream.logprobs = await self.ct_merge_context_msg(
                 stream.seen, messages, stream.ids, stream.mask, stream.logprobs
             )
@@ -224,7 +223,7 @@ class SealAgentLoop(AgentLoopBase):
     def _output(
         self, row: dict[str, Any], episode: Episode, stream: _TokenStream, metrics: dict[str, Any]
     ) -> AgentLoopOutput:
-        """Cut the stream into verl's prompt and response, with the episode's record beside it."""
+        """Split the stream into verl's prompt and response, and add the episode's record."""
         limit = self.rollout_config.response_length
         prompt_length = len(stream.ids) - len(stream.mask)
         labels = [turn.label for turn in episode.turns]
@@ -257,7 +256,7 @@ class SealAgentLoop(AgentLoopBase):
                         )
                     ),
                 ).to_json(),
-                # One line of the validation log each; text where verl should not average.
+                # Fields of the validation log; text if verl should not compute an average.
                 "reward_extra_info": {
                     "task_id": row["task_id"],
                     "category": episode.category,

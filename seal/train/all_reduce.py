@@ -1,8 +1,8 @@
 """An all-reduce over the GPUs of this machine: `python -m seal.train.all_reduce COUNT`.
 
-In: how many. Out: a sentence on standard output, or an exception. Every update adds gradients up
-over the GPUs in this way; where their links, NCCL or shared memory are broken it fails or hangs,
-which is better seen before a model is loaded. Called by `launcher.py --check`.
+In: the number of GPUs. Out: a sentence on standard output, or an exception. Every update sums
+gradients over the GPUs in this way. If their links, NCCL or shared memory are broken, it fails or
+hangs; this check finds out before a model is loaded.
 """
 
 import sys
@@ -19,12 +19,12 @@ VALUES = 2**24
 
 
 def rank_sum(rank: int, count: int, meeting: str, device: str) -> None:
-    """What one rank does: join the others, add up, check the sum.
+    """The work of one rank: join the others, sum up, check the sum.
 
     Args:
-        rank: Of this process.
-        count: Of all.
-        meeting: File that does not exist yet, in which the ranks find each other.
+        rank: Rank of this process.
+        count: Number of ranks.
+        meeting: A file that does not exist yet, by which the ranks find each other.
         device: "cuda" (NCCL) or "cpu" (Gloo).
 
     Raises:
@@ -50,7 +50,7 @@ def rank_sum(rank: int, count: int, meeting: str, device: str) -> None:
 
 
 def all_reduce(count: int, device: str) -> float:
-    """Start the ranks and wait for them; returns the seconds that took, their start included.
+    """Start the ranks and wait for them; returns the seconds, including the start.
 
     Raises:
         torch.multiprocessing.ProcessRaisedException: A rank failed.

@@ -1,7 +1,6 @@
-"""A backbone's tokenizer, loaded as verl loads it, with the tokens at which its messages end.
+"""The tokenizer of a backbone, loaded as verl loads it, with the tokens that end its messages.
 
-In: a model's folder or hub name and the recipe. Out: a `Backbone`. The check of prompts before a
-run and scripts/check_backbone.py use it. Weights are not needed.
+In: a model's folder or hub name and the recipe. Out: a `Backbone`. Weights are not needed.
 """
 
 import functools
@@ -14,8 +13,7 @@ from transformers import GenerationConfig, PretrainedConfig
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from seal.train.message_end import message_end
-from seal.train.stop_tokens import stop_token_ids
+from seal.train.message_end import message_end, stop_token_ids
 from seal.train.system_note import default_system
 
 
@@ -29,15 +27,15 @@ class Backbone:
 
     tokenizer: Any
     builder: Any
-    """verl's builder of rollout tokens, chosen by the model's type."""
+    """verl's builder of rollout tokens; the type of the model decides which."""
     tool_format: str
-    """How calls are read (seal.formats)."""
+    """Format of calls (seal.formats)."""
     stop_ids: frozenset[int]
     """Tokens at which generation stops: the recipe's, the tokenizer's, the model's own."""
 
     @functools.cached_property
     def default_system(self) -> str:
-        """What the template says in the system message of a dialogue that brings none."""
+        """The template's system message for a dialogue without one."""
         return default_system(self.builder, self.tokenizer)
 
     @functools.cached_property
@@ -66,7 +64,7 @@ def load_backbone(path: str, recipe: DictConfig) -> Backbone:
         first = str(error).strip().splitlines()[0]
         raise BackboneError(f"cannot load the tokenizer of {words}: {first}") from error
     if "model_type" not in config:
-        raise BackboneError(f"{path} has no config.json with a model_type, by which verl goes")
+        raise BackboneError(f"{path} has no config.json with a model_type, which verl needs")
     if model.custom_chat_template is not None:
         tokenizer.chat_template = model.custom_chat_template
         if processor is not None:
@@ -91,7 +89,7 @@ def load_backbone(path: str, recipe: DictConfig) -> Backbone:
 
 
 def _own_stop_ids(path: str, tokenizer: Any) -> set[int]:
-    """Where vLLM stops without being told: the tokenizer's end and generation_config.json's."""
+    """Tokens at which vLLM stops by itself: those of the tokenizer and generation_config.json."""
     found = {tokenizer.eos_token_id}
     try:
         ends = GenerationConfig.from_pretrained(path).eos_token_id

@@ -1,13 +1,13 @@
 """What the agent loop relies on in a tokenizer and its chat template, checked one by one.
 
 In: a backbone as verl would load it, and a task's opening messages and tool docs. Out: findings in
-words. Called by check_backbone. Tokens are made by the very builder of verl's that the agent loop
-uses; nothing of it is repeated here. Weights are not needed.
+words. verl's own builder makes the tokens, as in the agent loop. Weights are not needed.
 """
 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jinja2
@@ -23,46 +23,43 @@ TEMPLATE_ERRORS = (
     *(jinja2.TemplateError, SystemNoteError),
     *(LookupError, TypeError, ValueError, AttributeError),
 )
-"""What a chat template that does not fit its input ends in."""
+"""What a chat template raises if it does not fit its input."""
 
 ASCII_TEXT = "two words"
 HARD_TEXT = 'J\u00fcrgen\'s "note"\n\u4f60\u597d {x: [1, 2]} \\ end'
-"""A string argument with everything that formats have to escape."""
+"""A string argument with all characters that formats have to escape."""
 RESULT = '{"result": "caf\u00e9"}'
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that holds or does not."""
+    """The result of one check."""
 
     name: str
     passed: bool
     detail: str
+    """What was found, or why the check failed; may be empty."""
 
 
 def check(backbone: Backbone, prompt: Prompt) -> list[Finding]:
-    """Everything the agent loop relies on, for one task."""
+    """Check everything that the agent loop relies on, with one task."""
     single, several, hard = sample_messages(prompt.tools)
     spoken: Message = {"role": "user", "content": "And then?"}
-    checks: list[tuple[str, Callable[[], str]]] = [
-        ("prompt shows task and tools", lambda: _prompt(backbone, prompt)),
-        ("a start token at most once", lambda: _start_token(backbone, prompt)),
-        ("a place for the interface's note", lambda: _note_place(backbone)),
-        ("one call is read back", lambda: _read_back(backbone, prompt, single)),
-        ("several calls are read back", lambda: _read_back(backbone, prompt, several)),
-        ("nested and quoted arguments", lambda: _read_back(backbone, prompt, hard)),
-        ("a call ends with a stop token", lambda: _stops(backbone, prompt, single)),
-        (
-            "a result is appended",
-            lambda: _appended(backbone, prompt, single, [_result(single[0])]),
+    checks: dict[str, Callable[[], str]] = {
+        "prompt shows task and tools": partial(_prompt, backbone, prompt),
+        "a start token at most once": partial(_start_token, backbone, prompt),
+        "a place for the interface's note": partial(_note_place, backbone),
+        "one call is read back": partial(_read_back, backbone, prompt, single),
+        "several calls are read back": partial(_read_back, backbone, prompt, several),
+        "nested and quoted arguments": partial(_read_back, backbone, prompt, hard),
+        "a call ends with a stop token": partial(_stops, backbone, prompt, single),
+        "a result is appended": partial(_appended, backbone, prompt, single, _results(single)),
+        "several results are appended": partial(
+            _appended, backbone, prompt, several, _results(several)
         ),
-        (
-            "several results are appended",
-            lambda: _appended(backbone, prompt, several, [_result(call) for call in several]),
-        ),
-        ("the next turn is appended", lambda: _appended(backbone, prompt, (), [spoken])),
-    ]
-    return [_finding(name, run) for name, run in checks]
+        "the next turn is appended": partial(_appended, backbone, prompt, (), [spoken]),
+    }
+    return [_finding(name, run) for name, run in checks.items()]
 
 
 class _Broken(Exception):
@@ -79,7 +76,7 @@ def _finding(name: str, run: Callable[[], str]) -> Finding:
 
 
 def sample_messages(tools: Sequence[ToolDoc]) -> tuple[tuple[ToolCall, ...], ...]:
-    """Three assistant messages made up from tool docs: one call, several, and a hard one."""
+    """The calls of three assistant messages made up from tool docs: one, several, a hard one."""
     functions = sorted(
         (doc["function"] for doc in tools), key=lambda one: -len(one["parameters"]["properties"])
     )
@@ -100,7 +97,7 @@ def _sample(function: dict[str, Any], text: str) -> ToolCall:
 
 
 def _value(schema: dict[str, Any], text: str) -> Any:
-    """A value of a schema's type, in BFCL's words for types or JSON schema's."""
+    """A value of a schema's type; types have BFCL's names or those of JSON schema."""
     match schema.get("type"):
         case "integer":
             return 3
@@ -116,15 +113,15 @@ def _value(schema: dict[str, Any], text: str) -> Any:
     return text
 
 
-def _result(call: ToolCall) -> Message:
-    return {"role": "tool", "name": call.name, "content": RESULT}
+def _results(calls: Sequence[ToolCall]) -> list[Message]:
+    return [{"role": "tool", "name": call.name, "content": RESULT} for call in calls]
 
 
 def _prompt(backbone: Backbone, prompt: Prompt) -> str:
     ids = prompt_ids(backbone, prompt)
     shown = backbone.tokenizer.decode(ids)
-    missing = [doc["function"]["name"] for doc in prompt.tools]
-    missing = [name for name in missing if name not in shown]
+    names = [doc["function"]["name"] for doc in prompt.tools]
+    missing = [name for name in names if name not in shown]
     if missing:
         raise _Broken(f"the template leaves tools out: {', '.join(missing[:3])}")
     said = str(prompt.messages[-1]["content"]).strip()
@@ -164,7 +161,7 @@ def _opening(backbone: Backbone, prompt: Prompt) -> str:
 
 
 def _written(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> tuple[str, bool]:
-    """An assistant message behind its opening, up to its end; whether the template wrote calls."""
+    """An assistant message without its opening; and whether the template wrote the calls."""
     entries = [
         {
             "type": "function",
@@ -190,7 +187,7 @@ def _behind_opening(backbone: Backbone, prompt: Prompt, message: Message) -> str
     text, opening = str(backbone.tokenizer.decode(ids)), _opening(backbone, prompt)
     if text.startswith(opening):
         return text[len(opening) :]
-    # A line break before the first call may be part of neither.
+    # The line break before the first call may belong to neither.
     if text.startswith(opening.rstrip()):
         return text[len(opening.rstrip()) :]
     raise _Broken(
@@ -199,7 +196,7 @@ def _behind_opening(backbone: Backbone, prompt: Prompt, message: Message) -> str
 
 
 def _generated(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> list[int]:
-    """Tokens a policy would write for a message, with the token that ends it."""
+    """Tokens that a policy would generate for a message, with the token that ends it."""
     text, _ = _written(backbone, prompt, calls)
     ids = backbone.tokenizer.encode(text, add_special_tokens=False)
     for place, one in enumerate(ids):
@@ -210,7 +207,7 @@ def _generated(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) ->
 
 
 def _said(backbone: Backbone, ids: Sequence[int]) -> str:
-    """The message as the agent loop hands it to the service."""
+    """The message as the agent loop sends it to the service."""
     return str(backbone.tokenizer.decode(ids, skip_special_tokens=True))
 
 
@@ -233,7 +230,7 @@ def _stops(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> str
 def _appended(
     backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall], follows: Sequence[Message]
 ) -> str:
-    """What the environment says goes behind the rollout's tokens without changing one of them."""
+    """What the environment says is appended to the rollout's tokens and changes none of them."""
     builder, decode = backbone.builder, backbone.tokenizer.decode
     generated = _generated(backbone, prompt, calls)
     ids = builder.merge_assistant_tokens(prompt_ids(backbone, prompt), generated).token_ids
@@ -242,7 +239,7 @@ def _appended(
     seen = [*prompt.messages, answer]
     merged = builder.merge_context_tokens(seen, [*seen, *follows], ids).token_ids
     if merged[: len(ids)] != ids:
-        raise _Broken("tokens of the rollout so far change when something is appended")
+        raise _Broken("appending changes earlier tokens of the rollout")
     tail = decode(merged[len(ids) :])
     for message in follows:
         if str(message["content"]) not in tail:
@@ -251,10 +248,8 @@ def _appended(
         raise _Broken(f"no assistant message is opened behind it: {tail[-60:]!r}")
     whole = builder.build_initial_tokens([*seen, *follows], tools=list(prompt.tools))
     if merged != whole:
-        same = itertools.takewhile(
-            lambda pair: pair[0] == pair[1], zip(merged, whole, strict=False)
-        )
-        place = len(list(same))
+        pairs = enumerate(itertools.zip_longest(merged, whole))
+        place = next(place for place, (ours, theirs) in pairs if ours != theirs)
         difference = f"{decode(merged[place:])[:40]!r}, the template {decode(whole[place:])[:40]!r}"
         if follows[0]["role"] == "tool":
             raise _Broken(f"the rollout has {difference}")

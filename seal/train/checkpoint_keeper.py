@@ -35,22 +35,13 @@ class CheckpointKeeper:
         self._saved_step: int | None = None  # the last checkpoint of this run
 
     def after_step(self, state: LoopState, step: int, save_now: Callable[[], None]) -> None:
-        """Save after a training step, unless only the best checkpoint is kept.
-
-        Args:
-            state: Of the loop.
-            step: The training step.
-            save_now: Calls `save`.
-        """
+        """Save (with `save_now`, which calls `save`), unless only the best checkpoint is kept."""
         if self._wanted.keep_last != 0:
             save_now()
             self._prune(state.best, step)
 
     def after_validation(self, state: LoopState, step: int, save_now: Callable[[], None]) -> None:
-        """After a validation that found a new best score: keep its checkpoint and name it the best.
-
-        Arguments are those of `after_step`.
-        """
+        """If the validation found a new best score, keep its checkpoint and name it the best."""
         best = state.best
         if best is None or best.step != step:
             return
@@ -63,13 +54,7 @@ class CheckpointKeeper:
             self._prune(best, step)
 
     def save(self, state: LoopState, step: int, verl_saves: Callable[[], None]) -> None:
-        """Save the loop's state, then verl's: verl names the checkpoint complete when it is done.
-
-        Args:
-            state: Of the loop.
-            step: The training step.
-            verl_saves: Saves weights, optimizer and place in the data of this step.
-        """
+        """Save the loop's state, then verl's: verl names the checkpoint complete at its end."""
         begin_save(self._folder(step))
         save(state, self._folder(step))
         verl_saves()

@@ -1,16 +1,16 @@
-"""verl's FSDP2 engine with log probabilities of the policy's own tokens alone.
+"""verl's FSDP2 engine, with log probabilities only of the tokens that the policy wrote.
 
-Of a dialogue most tokens are prompt and observations, whose log probabilities nobody reads; verl
-makes logits of all of them. Here the hidden states of the others are left out before the output
-head, in packed and in padded batches alike, and the log probabilities come from
-`seal.train.log_probs`, which needs no flash-attn.
+Most tokens of a dialogue are prompt and observations, and their log probabilities are not needed.
+verl computes logits for all of them. Here the output head gets only the hidden states that are
+needed, in packed and in padded batches. `seal.train.log_probs` computes the log probabilities; it
+needs no flash-attn.
 
-An update leaves out dialogues whose advantages are all 0, as in a group that all passed or all
-failed, where the loss has nothing but advantages: their gradient is 0.
+If the loss has only advantages in it, an update leaves out dialogues whose advantages are all 0, as
+in a group that all passed or all failed: their gradient is 0.
 
-Imported through `actor_rollout_ref.model.external_lib` in every process that reads the model
-configuration. verl looks for an engine of the vendor before one of the device, so registering this
-one for NVIDIA's GPUs takes nothing away; `seal.train.cpu.engine` is its kin for the processor.
+Every process that reads the model configuration imports the module, through
+`actor_rollout_ref.model.external_lib`. verl looks for an engine of the vendor first and for one of
+the device next, so this one, for NVIDIA, replaces none. `seal.train.cpu.engine` is for the CPU.
 """
 
 from collections.abc import Callable
@@ -28,26 +28,26 @@ from verl.workers.utils.losses import ppo_loss
 from seal.train.log_probs import give_head_rows, token_log_probs
 
 _BY_VERL = ("use_fused_kernels", "distillation_use_topk", "calculate_sum_pi_squared")
-"""What a batch may ask for and only verl's own way has."""
+"""What a batch may ask for that only verl's own code computes."""
 
 
 @EngineRegistry.register(
     model_type="language_model", backend=["fsdp2"], device="cuda", vendor="nvidia"
 )
 class PolicyTokensEngine(FSDPEngineWithLMHead):
-    """FSDP2; logits, log probabilities and entropy of what the policy wrote, nothing else."""
+    """FSDP2; logits, log probabilities and entropy only of the tokens that the policy wrote."""
 
     head_rows: torch.Tensor | None = None
-    """Rows of the flattened hidden states (rows x columns of the model's input, in this order) that
-    the output head is given in the forward pass that comes; None: all."""
+    """Rows of the flattened hidden states (rows x columns of the model's input, in this order) for
+    the output head in the next forward pass; None: all."""
 
     def forward_backward_batch(
         self, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
     ) -> Any:
-        """verl's, in an update without the dialogues that have no part in the gradient.
+        """verl's; an update is without the dialogues that do not change the gradient.
 
-        The loss stays a mean over the tokens of all dialogues. verl's other figures of an update
-        (actor/ppo_kl, actor/pg_clipfrac) are means over the micro-batches that remain.
+        The loss is still a mean over the tokens of all dialogues. verl's other figures of an update
+        (actor/ppo_kl, actor/pg_clipfrac) are means over the remaining micro-batches.
         """
         if forward_only or not _is_of_advantages(loss_function, data):
             return super().forward_backward_batch(data, loss_function, forward_only)
@@ -58,7 +58,7 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
             return loss_function(model_output=model_output, data=data, dp_group=dp_group)
 
         pulls = torch.tensor([bool(row.any()) for row in data["advantages"].unbind()])
-        # Ranks have the same number of micro-batches, and each has one at least.
+        # All ranks must have the same number of micro-batches, and at least one.
         wanted = self._over_ranks(pulls.sum().clamp(min=1), torch.distributed.ReduceOp.MAX)
         if not _said(data, "use_dynamic_bsz", True):
             size = int(tensordict_utils.get_non_tensor_data(data, "micro_batch_size_per_gpu", 1))
@@ -92,8 +92,8 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
             return inputs, arguments
         columns = inputs["input_ids"].shape[1]
         self.head_rows = row * columns + places - offsets[row]
-        # What stands behind a token is not seen by it: padding on the right needs no mask, and
-        # every row counts from 0. Without both, attention takes its fast path.
+        # A token does not see what follows it, so padding on the right needs no mask, and the
+        # positions of every row start at 0. Without both arguments attention is faster.
         inputs["attention_mask"] = inputs["position_ids"] = None
         return inputs, arguments
 
@@ -104,7 +104,7 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
         micro_batch: TensorDict,
         logits_processor_func: Any,
     ) -> dict[str, torch.Tensor]:
-        """Log probability of each next token (and entropy), 0 where the policy wrote nothing."""
+        """Log probability (and entropy) of each next token; 0 if the policy did not write it."""
         if "places" not in output_args:
             made: dict[str, torch.Tensor] = super().prepare_model_outputs(
                 output, output_args, micro_batch, logits_processor_func
@@ -126,7 +126,7 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
 
 
 def _is_of_advantages(loss_function: Callable[..., Any], data: TensorDict) -> bool:
-    """Whether a dialogue without advantages adds nothing to a loss, and no entropy is logged."""
+    """Whether a dialogue without advantages adds nothing to the loss, and entropy is not logged."""
     if not isinstance(loss_function, partial) or loss_function.func is not ppo_loss:
         return False
     config = loss_function.keywords["config"]
@@ -139,9 +139,9 @@ def _is_of_advantages(loss_function: Callable[..., Any], data: TensorDict) -> bo
 
 
 def policy_places(micro_batch: TensorDict) -> torch.Tensor:
-    """Where in `input_ids.values()` a token of the policy comes next: shape (n,), ascending.
+    """Places in `input_ids.values()` before a token of the policy: shape (n,), ascending.
 
-    A batch without any, which is one of padding, has one place: a model has to be given something.
+    A batch of padding has no such token. It gets one place, because a model needs an input.
 
     Args:
         micro_batch: With nested `prompts`, `input_ids`, and `loss_mask` over response tokens.
@@ -156,7 +156,7 @@ def policy_places(micro_batch: TensorDict) -> torch.Tensor:
 
 
 def _spread(values: torch.Tensor, places: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Values (n,) at their places in the nested form of `ids`, 0 elsewhere."""
+    """Values (n,) at their places in a tensor nested like `ids`, 0 elsewhere."""
     flat = values.new_zeros(len(ids.values())).index_copy(0, places, values)
     return torch.nested.nested_tensor_from_jagged(flat, ids.offsets())
 

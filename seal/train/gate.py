@@ -1,8 +1,8 @@
 """The start gate: what a policy must show before its first step, or training is refused.
 
 In: the recipe, and the metrics of the validation before training. Out: nothing, or a
-`StartGateError`. GRPO learns from groups that differ; a policy that hardly ever passes, or whose
-groups all pass or all fail, has none. Called by the trainer. No torch here.
+`StartGateError`. GRPO learns only from groups with different rewards. A policy that hardly ever
+passes, or whose groups all pass or all fail, has no such groups. No torch here.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ class StartGateError(Exception):
 
 
 def check_possible(config: DictConfig) -> None:
-    """The gate needs the validation before training, unless the run is a resumed one.
+    """Check that the gate has a validation before training, which a resumed run does not need.
 
     Raises:
-        StartGateError: That validation is switched off.
+        StartGateError: This validation is switched off.
     """
     trainer = config.trainer
     resumed = trainer.resume_mode == "resume_path" or (
@@ -39,7 +39,7 @@ def check(gate: DictConfig | None, metrics: Mapping[str, float]) -> None:
     """Compare the validation before training with `seal.start_gate`.
 
     Raises:
-        StartGateError: It shows too little, or has no such suite.
+        StartGateError: A figure is too low, or there is no such suite.
     """
     if gate is None:
         return

@@ -1,6 +1,6 @@
 """Log probability and entropy of tokens, from logits: plain torch, on any device.
 
-With logits x and temperature T, for the token y that follows:
+With logits x and temperature T, for the next token y:
 
     log p(y) = x_y / T - logsumexp(x / T)
     H        = -sum_v p(v) log p(v)
@@ -10,9 +10,8 @@ and their gradients, with p = softmax(x / T), in one pass over the same rows:
     d log p(y) / dx_v = (1[v = y] - p_v) / T
     d H / dx_v        = -p_v (log p_v + H) / T
 
-Called by `seal.train.engine`. verl 0.9.1 has a kernel of flash-attn's for the first formula, and
-where flash-attn is missing a loop over tokens
-(`verl.utils.torch_functional.logprobs_from_logits_v2`).
+verl 0.9.1 uses a kernel of flash-attn for the first formula, and without flash-attn a loop over
+tokens (`verl.utils.torch_functional.logprobs_from_logits_v2`).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 CHUNK_BYTES = 2**26
-"""Of one intermediate tensor. A few of them are alive at once, however many rows there are."""
+"""Size of one intermediate tensor. Only a few of them exist at a time, for any number of rows."""
 
 
 def token_log_probs(
@@ -35,18 +34,18 @@ def token_log_probs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log probability of each label and entropy of each row.
 
-    Everything is computed in float32 at least, whatever the logits are, and so is what is returned:
-    bfloat16 logits lose nothing but what they had lost already. (verl's loop rounds every result
-    to bfloat16, about 0.03 at a log probability of -10; flash-attn's kernel does as is done here.)
+    All computations and results are at least in float32, for logits of any type, so bfloat16 logits
+    lose no further precision. (verl's loop rounds every result to bfloat16, by about 0.03 at a log
+    probability of -10; flash-attn's kernel computes as this function.)
 
     Args:
-        logits: Shape (rows, vocabulary). **The backward pass writes their gradient over them**: one
-            tensor of this size is enough. Who needs them afterwards keeps a copy; torch refuses a
-            second backward pass.
+        logits: Shape (rows, vocabulary). **The backward pass overwrites them with their gradient**,
+            so that one tensor of this size is enough. A caller that needs them later keeps a copy;
+            torch refuses a second backward pass.
         labels: Shape (rows,), token ids.
         temperature: Shape (rows,), above 0.
-        entropy: Whether it is wanted; without, zeros are returned in its place.
-        chunk_bytes: Size of an intermediate tensor at most, unless one row is larger.
+        entropy: Whether it is computed; if not, zeros are returned.
+        chunk_bytes: Largest size of an intermediate tensor, unless one row is larger.
 
     Returns:
         Two tensors of shape (rows,).
@@ -60,15 +59,15 @@ def token_log_probs(
 def give_head_rows(
     model: torch.nn.Module, wanted: Callable[[], torch.Tensor | None]
 ) -> torch.nn.Module:
-    """Have the output head of a model take some of the hidden states alone; returns the model.
+    """Let the output head of a model use only some of the hidden states; returns the model.
 
-    A model's own argument for that, `logits_to_keep`, takes columns and not single tokens, and the
-    forward pass that verl gives Qwen3.5 does not know it.
+    The model's own argument `logits_to_keep` takes columns and not single tokens, and the forward
+    pass that verl gives to Qwen3.5 does not have it.
 
     Args:
         model: A causal language model of transformers.
-        wanted: Asked in each forward pass for rows of the flattened hidden states (rows x columns
-            of the input, in this order); None: all.
+        wanted: Called in each forward pass; gives rows of the flattened hidden states (rows x
+            columns of the input, in this order), or None for all.
     """
 
     def choose(_head: torch.nn.Module, given: tuple[torch.Tensor]) -> Any:

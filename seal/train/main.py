@@ -1,8 +1,8 @@
 """Entry point of the training process: `python -m seal.train.main CONFIG.yaml`.
 
-The launcher composes the recipe, writes the resolved configuration and starts this module; it
-does what verl's own entry point does, with our trainer registered in the task runner, and with a
-Ray of its own or the running cluster that RAY_ADDRESS names.
+The launcher composes the recipe, writes the resolved configuration and starts this module. It does
+the same as verl's own entry point, but registers our trainer in the task runner, and uses either a
+new Ray or the running cluster that RAY_ADDRESS names.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
+from seal import ROOT
 from seal.records.loop_log import LoopLog
-from seal.train.node import ROOT
 from seal.train.prompt_budget import check_prompts
 
 OF_A_NEW_RAY = (
@@ -30,10 +30,10 @@ OF_A_NEW_RAY = (
     "object_store_memory",
     "include_dashboard",
 )
-"""Settings of ray.init that describe a Ray to be started; one that runs refuses them."""
+"""Settings of ray.init for a new Ray; a running one refuses them."""
 FORWARDED = ("HYDRA_FULL_ERROR", "TENSORBOARD_DIR", "VERL_FILE_LOGGER_PATH")
-"""Variables that the launcher sets and workers on every node need; never a secret, as verl prints
-them. Those of the recipe (`launcher.environment`) go with them."""
+"""Variables that the launcher sets and that workers on every node need. None is a secret, because
+verl prints them. Those of the recipe (`launcher.environment`) are passed on, too."""
 QUEUE_WAIT_S = 60.0
 
 
@@ -42,13 +42,13 @@ class ClusterBusyError(Exception):
 
 
 def ray_settings(config: DictConfig, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What `ray.init` is given: the address, and what reaches the workers of every node.
+    """Arguments of `ray.init`: the address, and what the workers of every node get.
 
     Args:
         config: Resolved recipe.
-        environment: Of the training process. RAY_ADDRESS names a running cluster; without it, and
-            without `ray_kwargs.ray_init.address`, a Ray is started on this machine, whichever
-            other may run on it.
+        environment: Of the training process. RAY_ADDRESS names a running cluster. Without it, and
+            without `ray_kwargs.ray_init.address`, a new Ray is started on this machine, even if
+            another one runs there.
     """
     settings: dict[str, Any] = {**config.ray_kwargs.ray_init}
     address = environment.get("RAY_ADDRESS") or settings.get("address") or "local"
@@ -72,23 +72,23 @@ def ray_settings(config: DictConfig, environment: Mapping[str, str]) -> dict[str
 
 
 def wait_for_queue(patience_s: float = QUEUE_WAIT_S) -> None:
-    """Wait until no other run's queue is on this Ray cluster; one that was just ended takes time.
+    """Wait until no other run has its queue on this Ray cluster; a run takes time to end.
 
-    TransferQueue has one name for its controller, so a second run would share the first one's.
+    The controller of TransferQueue has a fixed name, so two runs would share one controller.
 
     Raises:
-        ClusterBusyError: It is there still.
+        ClusterBusyError: The other queue is still there.
     """
     deadline = time.monotonic() + patience_s
     while True:
         try:
             ray.get_actor("TransferQueueController", namespace="transfer_queue")
-        except ValueError:  # Ray's answer where there is none
+        except ValueError:  # Ray's answer if there is none
             return
         if time.monotonic() > deadline:
             raise ClusterBusyError(
                 "another run uses this Ray cluster, and a cluster takes one run at a time; wait "
-                "for its end, or use another cluster (RAY_ADDRESS)"
+                "until it ends, or use another cluster (RAY_ADDRESS)"
             )
         time.sleep(1.0)
 
@@ -124,7 +124,7 @@ def main() -> None:
         if ray.is_initialized():
             raise
         raise ConnectionError(
-            f"{error}; a cluster that was started with token authentication wants "
+            f"{error}; if the cluster was started with token authentication, set "
             "RAY_AUTH_MODE=token here, too (docs/running.md)"
         ) from error
 

@@ -2,12 +2,12 @@
 
     .venv/bin/python -m seal.train.memory_simulation CONFIG.json --ranks 4 --tokens 16384 --own 7680
 
-CONFIG.json is a model's configuration (keys of a config.json). Nothing is allocated and nothing
-computed: tensors have shapes alone, the process group is torch's fake one, and torch's tracker adds
-up what would be alive. The model is wrapped by verl's own function, with the engine's output head
-and log probabilities. A micro-batch is one sequence; gradients are those of a second one, when
-those of the first are there. Printed is JSON, a line for each configuration, number of the policy's
-tokens and number of ranks: bytes of a rank by kind, at the peak.
+CONFIG.json is a model's configuration (keys of a config.json). Nothing is allocated or computed:
+tensors have shapes only, the process group is torch's fake one, and torch's tracker adds up what
+would be allocated. verl's own function wraps the model, with the engine's output head and log
+probabilities. A micro-batch is one sequence. The peak is that of a later micro-batch, when the
+gradients of an earlier one exist. Printed is a line of JSON for each configuration, number of the
+policy's tokens and number of ranks: bytes of a rank at the peak, by kind.
 """
 
 import argparse
@@ -51,13 +51,13 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
 
     Args:
         described: The model's configuration.
-        ranks: Of the trainer.
-        tokens: Of a micro-batch.
-        own: Those of them that the policy wrote.
+        ranks: How many the trainer has.
+        tokens: How many a micro-batch has.
+        own: How many of these the policy wrote.
     """
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     mesh = init_device_mesh("cpu", (ranks,))
-    # Fake tensors have no values, so nobody can ask whether positions begin anew: here they do not.
+    # Fake tensors have no values, so transformers cannot ask whether they are packed: they are not.
     one_sequence = mock.patch("transformers.masking_utils.find_packed_sequence_indices")
     with one_sequence as packed, FakeTensorMode(allow_non_fake_inputs=True):
         packed.return_value = None
@@ -66,11 +66,7 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
         model.get_output_embeddings().register_forward_pre_hook(
             lambda head, given: (given[0][:, -own:],)
         )
-        settings = {
-            "mesh": mesh,
-            "mp_policy": policy,
-            "reshard_after_forward": True,
-        }
+        settings = {"mesh": mesh, "mp_policy": policy, "reshard_after_forward": True}
         apply_fsdp2(model, settings, {"wrap_policy": {}})
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
         tracker = FSDPMemTracker(model, optimizer)
@@ -87,7 +83,7 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
                 del logits
             (-log_probs.mean()).backward()
 
-        # Adam's moments are there from the first step on, gradients from the first micro-batch.
+        # Adam's moments exist after the first step, gradients after the first micro-batch.
         with tracker:
             micro_batch()
             optimizer.step()
@@ -96,7 +92,7 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
             micro_batch()
             tracker.reset_mod_stats()
         gc.collect()
-        # The tracker's peak begins anew where it is entered.
+        # Entering the tracker resets its peak.
         with tracker:
             micro_batch()
         peak = tracker.get_tracker_snapshot("peak")
@@ -107,7 +103,11 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
 
 def main() -> int:
     """Read the command line, simulate, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m seal.train.memory_simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("configs", type=Path, nargs="+", help="models' configurations, JSON")
     parser.add_argument("--ranks", type=int, nargs="+", required=True, help="one or several")
     parser.add_argument("--tokens", type=int, required=True)

@@ -1,10 +1,10 @@
-"""Whether every prompt of a run fits its token budget; asked before the first worker starts.
+"""Checks that every prompt of a run fits its token budget, before the first worker starts.
 
 In: the resolved recipe and the running service. Out: a sentence, or `PromptBudgetError`. A task
-whose prompt does not fit cannot be rolled out, and mostly recipes with a learning interface would
-lose such tasks: a comparison of recipes would then be one of different tasks. Training prompts are
-counted under the largest interface that the recipe can show, evaluation prompts as they are.
-`launcher.py --check` runs it as a program: `python -m seal.train.prompt_budget CONFIG.yaml`.
+whose prompt does not fit cannot be rolled out. Recipes with a learning interface would lose more
+tasks than others, so recipes would be compared on different tasks. Training prompts are counted
+under the longest interface that the recipe can show, evaluation prompts without one. As a program:
+`python -m seal.train.prompt_budget CONFIG.yaml`.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ logger = logging.getLogger(__name__)
 
 
 class PromptBudgetError(Exception):
-    """Prompts do not fit the recipe's token budget: the recipe is to be changed."""
+    """Prompts do not fit the recipe's token budget, so the recipe must be changed."""
 
 
 def prompt_limit(config: DictConfig) -> int:
-    """A prompt has to have fewer tokens than this: the policy is to say something behind it."""
+    """A prompt must have fewer tokens than this, so that the policy can answer it."""
     rollout = config.actor_rollout_ref.rollout
     limits = (config.data.max_prompt_length, rollout.prompt_length, rollout.max_model_len)
     return min(int(limit) for limit in limits if limit is not None)
 
 
 def largest_interface(backbone: Backbone, config: DictConfig) -> Interface:
-    """The interface of a recipe that takes the most tokens."""
+    """The interface of a recipe with the most tokens."""
 
     def length(text: str) -> int:
         return len(backbone.tokenizer.encode(text, add_special_tokens=False))
@@ -58,16 +58,16 @@ def check_prompts(config: DictConfig) -> str:
     """Count the prompts of all tasks of the run's data files.
 
     Returns:
-        The longest of each kind, as a sentence.
+        The longest prompt of each kind, as a sentence.
 
     Raises:
-        PromptBudgetError: A prompt does not fit; the message says of each kind how many do not, and
+        PromptBudgetError: A prompt does not fit; the message says how many of each kind do not, and
             what to set.
         BackboneError: The tokenizer cannot be loaded, or its chat template cannot carry a rollout.
         EnvironmentFault: The service fails, or does not know a task.
     """
     backbone = load_backbone(copy_to_local(config.actor_rollout_ref.model.path), config)
-    # What a rollout asks of the template: there an error would count as the environment's.
+    # A rollout needs these of the template; an error there would count as the environment's.
     try:
         _ = (backbone.message_end, backbone.default_system)
     except (jinja2.TemplateError, SystemNoteError, TypeError, ValueError) as error:
@@ -82,7 +82,7 @@ def check_prompts(config: DictConfig) -> str:
         "training": [in_training(opened[one], shown) for one in tasks["train"]],
         "evaluation": [opened[one] for one in tasks["eval"]],
     }
-    # A file may have rows of one kind alone.
+    # A file may have rows of one kind only.
     counted = [judged(config, backbone, some, kind) for kind, some in kinds.items() if some]
     refused = [said for fits, said in counted if not fits]
     if refused:
@@ -93,7 +93,7 @@ def check_prompts(config: DictConfig) -> str:
 def judged(
     config: DictConfig, backbone: Backbone, prompts: Sequence[Prompt], kind: str
 ) -> tuple[bool, str]:
-    """Whether all prompts of one kind, at least one, fit, and what is to be said of them."""
+    """Whether all prompts of one kind (at least one) fit, and a sentence about them."""
     counts = count_tokens(backbone, prompts, CACHE)
     longest = max(counts)
     limit = prompt_limit(config)
@@ -105,13 +105,13 @@ def judged(
     under = " under the largest learning interface of the recipe" if kind == "training" else ""
     return False, (
         f"{overlong} of {len(counts)} {kind} prompts do not fit{under}: "
-        f"{prompts[counts.index(longest)].task_id} has {longest} tokens, the limit is {limit}. To "
-        f"mend it {remedy(longest)}; or take the tasks out of the data file"
+        f"{prompts[counts.index(longest)].task_id} has {longest} tokens, the limit is {limit}. "
+        f"Remedy: {remedy(longest)}; or remove the tasks from the data file"
     )
 
 
 def remedy(longest: int) -> str:
-    """What to do where the longest prompt, in tokens, does not fit."""
+    """What to do if the longest prompt, in tokens, does not fit."""
     return (
         f"set data.max_prompt_length above {longest}, and data.max_response_length so that both "
         "fit actor_rollout_ref.rollout.max_model_len"
@@ -122,7 +122,7 @@ def tasks_of_mode(config: DictConfig, mode: str) -> list[str]:
     """Tasks of the run's data files whose rows are rolled out in a mode, each once.
 
     Raises:
-        PromptBudgetError: A file has no such rows.
+        PromptBudgetError: A file cannot be read as tasks.
     """
     found: dict[str, None] = {}
     for files in (config.data.train_files, config.data.val_files):
@@ -132,7 +132,7 @@ def tasks_of_mode(config: DictConfig, mode: str) -> list[str]:
 
 
 def _tasks_of_file(path: Path, mode: str) -> list[str]:
-    """The tasks of one of verl's data files: parquet, or JSON with a row a line."""
+    """The tasks of one of verl's data files: parquet, or JSON with one row a line."""
     try:
         if path.suffix == ".parquet":
             table = pyarrow.parquet.read_table(path, columns=["extra_info"])

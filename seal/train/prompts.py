@@ -1,8 +1,8 @@
 """Prompts of tasks, as a rollout sees them, and how many tokens they have.
 
-In: the environment service's openings of tasks in mode "eval". Out: the same under a learning
-interface, as mode "train" shows them, and token counts. The check before a run (`prompt_budget`)
-and scripts/check_backbone.py use it. A test compares `in_training` with the service.
+In: the first messages of tasks, as the environment service gives them in mode "eval". Out: the same
+under a learning interface, as mode "train" shows them, and token counts. A test compares
+`in_training` with the service.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from seal.train.system_note import behind_default
 from seal.wire import Message, ToolDoc
 
 AT_ONCE = 8
-"""Tasks that are opened side by side."""
+"""Tasks that are opened at the same time."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """How a task opens."""
+    """The first messages of a task, and its tools."""
 
     task_id: str
     category: str
@@ -36,18 +36,18 @@ class Prompt:
 
 
 def in_batches(ids: Sequence[str]) -> list[Sequence[str]]:
-    """Task ids in the portions that are asked for at once."""
+    """Task ids in batches that are asked for at the same time."""
     return [ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE)]
 
 
 async def fetch_prompts(
     client: EnvironmentClient, batches: Iterable[Sequence[str]], tool_format: str
 ) -> list[Prompt]:
-    """How tasks open in evaluation.
+    """The prompts of tasks in evaluation.
 
     Args:
         client: Of the environment service.
-        batches: Task ids, see `in_batches`; an iterable that shows progress will do.
+        batches: Task ids, see `in_batches`; the iterable may show progress.
         tool_format: How the policy writes tool calls.
 
     Raises:
@@ -65,7 +65,7 @@ async def fetch_prompts(
             tool_format=tool_format,
         )
         await client.release(instance)
-        return Prompt(task_id, opened.category, opened.state, opened.tools)
+        return Prompt(task_id, opened.info.category, opened.state, opened.info.tools)
 
     prompts: list[Prompt] = []
     for ids in batches:
@@ -76,20 +76,15 @@ async def fetch_prompts(
 def in_training(prompt: Prompt, interface: Interface) -> Prompt:
     """The prompt as mode "train" shows it under an interface."""
     note = interface.system_note()
-    system: tuple[Message, ...] = ()
-    if note is not None:
-        system = ({"role": "system", "content": note},)
-    return replace(
-        prompt,
-        messages=(*system, *prompt.messages),
-        tools=tuple(interface.tool_docs(prompt.tools)),
-    )
+    system: list[Message] = [] if note is None else [{"role": "system", "content": note}]
+    tools = tuple(interface.tool_docs(prompt.tools))
+    return replace(prompt, messages=(*system, *prompt.messages), tools=tools)
 
 
 def prompt_ids(backbone: Backbone, prompt: Prompt) -> list[int]:
     """The prompt's tokens as the agent loop renders them."""
     messages = list(prompt.messages)
-    if messages[0]["role"] == "system":
+    if messages[0]["role"] == "system":  # the default takes time to find out
         messages = behind_default(messages, backbone.default_system)
     return list(backbone.builder.build_initial_tokens(messages, tools=list(prompt.tools)))
 
@@ -105,7 +100,7 @@ def count_tokens(
     Args:
         backbone: Tokenizer, chat template and its arguments.
         prompts: What to count.
-        cache: Folder of earlier counts; None: count anew.
+        cache: Folder of earlier counts; without it all prompts are counted.
         watch: Wraps the prompts to show progress.
     """
     known = None if cache is None else cache / f"{_key(backbone, prompts)}.json"
@@ -119,7 +114,7 @@ def count_tokens(
 
 
 def _kept(known: Path, length: int) -> list[int] | None:
-    """Earlier counts; None where there are none, or the file is damaged."""
+    """Earlier counts; None if there are none, or the file is damaged."""
     try:
         counts = json.loads(known.read_text("utf-8"))
     except (OSError, ValueError):
@@ -129,9 +124,9 @@ def _kept(known: Path, length: int) -> list[int] | None:
 
 
 def _key(backbone: Backbone, prompts: Sequence[Prompt]) -> str:
-    """Changes with everything that the counts come from."""
+    """A hash of everything that the counts depend on."""
     tokenizer: Any = backbone.tokenizer
-    fast = tokenizer.is_fast  # written in Python otherwise: its merges cannot be had as text
+    fast = tokenizer.is_fast  # a tokenizer in Python does not give its merges as text
     facts = [
         tokenizer.backend_tokenizer.to_str() if fast else sorted(tokenizer.get_vocab().items()),
         tokenizer.chat_template,

@@ -1,9 +1,8 @@
 """A replay buffer that keeps GRPO groups whole.
 
-verl's own buffer trains on what is left of a group whose rollouts failed. The group's mean and
-deviation would then depend on which rollouts the environment happened to lose, so here a group
-with a failed rollout is dropped as a whole and counted. Named in the recipes under
-`trainer.v1.sampler.custom_sampler`.
+verl's own buffer trains on the rest of a group that lost rollouts. Then the mean and the deviation
+of the group depend on which rollouts the environment lost. Here a group with a failed rollout is
+dropped as a whole and counted. Recipes name the class in `trainer.v1.sampler.custom_sampler`.
 """
 
 import logging
@@ -14,14 +13,15 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from seal.environment.client import EnvironmentFault
+from seal.train.round import group_of
 
 logger = logging.getLogger(__name__)
 
 
 class WholeGroupReplayBuffer(ReplayBuffer):
-    """verl's buffer; `sampler_kwargs.max_failed_share` bounds the share of dropped groups.
+    """verl's buffer; at most a share `sampler_kwargs.max_failed_share` of groups may be dropped.
 
-    The recipes fill it from `trainer.env_failure.max_share`.
+    Recipes set it from `trainer.env_failure.max_share`.
     """
 
     def sample(
@@ -30,28 +30,28 @@ class WholeGroupReplayBuffer(ReplayBuffer):
         """Wait for a batch as verl does, then drop the groups that lost a rollout.
 
         Raises:
-            EnvironmentFault: More than `max_failed_share` of the groups failed; in validation,
-                any failed rollout, because a score over fewer tasks would be made up.
+            EnvironmentFault: More than `max_failed_share` of the groups lost a rollout; in a
+                validation, any group did, because a score over fewer tasks would be wrong.
         """
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         failed = set(self.failure_keys[partition_id])
-        lost_keys = [key for key in batch.keys if key.split("_")[0] in failed]
+        lost_keys = [key for key in batch.keys if group_of(key) in failed]
         if lost_keys:
             tq.kv_clear(keys=lost_keys, partition_id=partition_id)
         share = self.sampler_kwargs["max_failed_share"]
-        allowed, rule = share, f"at most a share of {share} may be (trainer.env_failure.max_share)"
+        allowed, rule = share, f"a share of {share} is allowed (trainer.env_failure.max_share)"
         if partition_id == "val":
             allowed, rule = 0.0, "a validation may lose none"
         if len(failed) > allowed * batch_size:
             raise EnvironmentFault(
                 f"{len(failed)} of {batch_size} groups of step {global_steps} ({partition_id}) "
-                f"lost rollouts; {rule}. The rollouts' own errors stand above in this log; "
+                f"lost rollouts; {rule}. The errors of the rollouts are above in this log; "
                 "if they are EnvironmentFaults, check that the environment service is up"
             )
         kept = [
             (key, tag)
             for key, tag in zip(batch.keys, batch.tags, strict=True)
-            if key.split("_")[0] not in failed
+            if group_of(key) not in failed
         ]
         if failed:
             logger.warning(

@@ -14,7 +14,7 @@ import torch
 from seal.coevolution.interface import Interface, difference
 from seal.coevolution.weights import WeightConfig
 from seal.records.loop_log import LoopLog
-from seal.train.advantages import advantage_metrics, sampled_entropy
+from seal.train.advantages import advantage_metrics
 from seal.train.round import label_counts, mixed_group_share, round_metrics
 from seal.train.round_batch import RoundBatch
 from seal.train.state import LoopState
@@ -26,10 +26,11 @@ class RoundLog:
 
     Args:
         log: The run's loop log.
+        config: How weights are computed.
     """
 
-    def __init__(self, log: LoopLog) -> None:
-        self._log = log
+    def __init__(self, log: LoopLog, config: WeightConfig) -> None:
+        self._log, self._config = log, config
         self._line: dict[str, Any] = {}
 
     def weighted(
@@ -38,12 +39,10 @@ class RoundLog:
         batch: RoundBatch,
         weights: Sequence[Sequence[float]],
         advantages: Sequence[torch.Tensor],
-        *,
         state: LoopState,
         shown: Interface,
-        config: WeightConfig,
-        dropped_groups: int,
-    ) -> dict[str, float]:
+        logged: dict[str, Any],
+    ) -> None:
         """Note the rollouts of a round once their advantages are weighted.
 
         Args:
@@ -53,26 +52,21 @@ class RoundLog:
             advantages: The weighted advantages.
             state: The loop before the round's labels are in it.
             shown: Omega_t.
-            config: How the weights were computed.
-            dropped_groups: Groups that lost a rollout.
-
-        Returns:
-            Scalars for verl's loggers.
+            logged: verl's metrics of the step; those of the round are added.
         """
         records = batch.records
         rewards: dict[str, list[float]] = {}
         for group, record in zip(batch.groups, records, strict=True):
             rewards.setdefault(group, []).append(record.training_reward)
         metrics = {
-            **round_metrics(records, weights, state.utilities, config),
+            **round_metrics(records, weights, state.utilities, self._config),
             "seal/mixed_group_share": mixed_group_share(rewards),
-            **advantage_metrics(batch.advantages, advantages, batch.masks),
+            **advantage_metrics(batch.advantages, advantages, batch.masks, batch.log_probs),
+            **{f"seal/utility/{label.value}": rho for label, rho in state.utilities.items()},
+            "seal/interface/version": shown.version,
+            "seal/interface/active_parts": len(shown.active()),
         }
-        if batch.log_probs is not None:
-            metrics["seal/entropy"] = sampled_entropy(batch.log_probs, batch.masks)
-        metrics |= {f"seal/utility/{label.value}": rho for label, rho in state.utilities.items()}
-        metrics["seal/interface/version"] = shown.version
-        metrics["seal/interface/active_parts"] = len(shown.active())
+        logged.update(metrics)
         self._log.rollouts(
             # verl's dump of the dialogues names each of them by the same uid.
             {"step": step, "uid": key, "weights": list(by_turn), **record.to_json()}
@@ -82,22 +76,16 @@ class RoundLog:
             "step": step,
             "metrics": metrics,
             "rollouts": len(records),
-            "dropped_groups": dropped_groups,
+            "dropped_groups": logged.get("seal/dropped_groups", 0),
             "labels": label_counts(records),
             "weights": sorted(round(fmean(by_turn), 4) for by_turn in weights),
             "interface_versions": sorted({record.interface_version for record in records}),
             # Sorted, because verl orders a batch by length.
             "task_ids": sorted({record.task_id for record in records}),
         }
-        return metrics
 
     def evolved(self, state: LoopState, reply: InterfaceReply) -> None:
-        """Write the round's line once the next interface is known.
-
-        Args:
-            state: The loop after the round: C_t, Omega_t and the next utilities.
-            reply: Omega_{t+1}, as the service gave it.
-        """
+        """Write the round's line; `state` holds C_t and Omega_t, `reply` is Omega_{t+1}."""
         self._log.round(
             {
                 **self._line,

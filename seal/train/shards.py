@@ -1,9 +1,8 @@
 """The weights of a checkpoint, put together from the shards that FSDP's processes saved.
 
-In: the `actor` folder of a checkpoint of verl's (`model_world_size_<n>_rank_<r>.pt`, one process's
-part of every tensor, and `fsdp_config.json`). Out: whole tensors by the names of a Hugging Face
-model, in the dtype they were saved in (verl's own merger makes all of them bfloat16). Called by
-scripts/export_hf.py.
+In: the `actor` folder of a checkpoint by verl (`model_world_size_<n>_rank_<r>.pt`, the part of one
+process of every tensor, and `fsdp_config.json`). Out: whole tensors by the names of a Hugging Face
+model, in the dtype in which they were saved (verl's own merger converts all of them to bfloat16).
 
 Not covered: Megatron's checkpoints, and models sharded by tensor parallelism.
 """
@@ -20,7 +19,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from verl.model_merger.fsdp_model_merger import merge_non_dtensor_shards
 
 PEFT_PREFIX = "base_model.model."
-"""What peft puts before the names of a model with LoRA adapters."""
+"""Prefix that peft adds to the names of a model with LoRA adapters."""
 
 
 class ShardError(Exception):
@@ -38,7 +37,7 @@ def read_weights(
         progress: Wraps the files while they are read, e.g. tqdm.
 
     Raises:
-        ShardError: Shards are missing or damaged, or hold a LoRA adapter alone.
+        ShardError: Shards are missing or damaged, or hold only a LoRA adapter.
     """
     with progress(_files(actor)) as files:
         shards = [_read(path) for path in files]
@@ -56,8 +55,8 @@ def _files(actor: Path) -> list[Path]:
         size = int(json.loads(config.read_text("utf-8"))["world_size"])
     except FileNotFoundError:
         raise ShardError(
-            f"{actor} has no fsdp_config.json; expected the actor of an FSDP checkpoint, whose "
-            "save has ended"
+            f"{actor} has no fsdp_config.json; expected the actor folder of a complete FSDP "
+            "checkpoint"
         ) from None
     except (ValueError, KeyError, TypeError):
         raise ShardError(
@@ -74,12 +73,12 @@ def _files(actor: Path) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
-    # It says that a device mesh without processes is of no use to torch.compile.
+    # It warns that torch.compile cannot use a device mesh without processes.
     mesh_log = logging.getLogger("torch.distributed.device_mesh")
     level = mesh_log.level
     mesh_log.setLevel(logging.ERROR)
     try:
-        # Not weights_only: that knows no DTensor. A checkpoint is trusted as far as its run is.
+        # Not weights_only, which does not know DTensor. The checkpoint is as trusted as its run.
         found = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (OSError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).partition("\n")[0]
@@ -90,7 +89,7 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
-    """One tensor from what every rank has of it."""
+    """One tensor from the parts of all ranks."""
     first = parts[0]
     if not isinstance(first, DTensor):
         try:
@@ -100,7 +99,7 @@ def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
     *outer, placement = first.placements
     if not all(isinstance(one, Replicate) for one in outer):
         raise ShardError(f"{name} is sharded over {first.placements}; expected FSDP's alone")
-    # With several replicas of the sharded model the first one is taken.
+    # Of several replicas of the sharded model, the first one is used.
     ranks = first.device_mesh.mesh.reshape(-1, first.device_mesh.mesh.shape[-1])[0].tolist()
     local = [parts[rank].to_local() for rank in ranks]
     if isinstance(placement, Replicate):
@@ -118,13 +117,13 @@ def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _merged(weights: dict[str, torch.Tensor], actor: Path) -> dict[str, torch.Tensor]:
-    """Weights W + (alpha / r) B A under the base model's names, where there are adapters."""
+    """The weights; with LoRA adapters W + (alpha / r) B A, under the names of the base model."""
     adapters = [name for name in weights if ".lora_A." in name]
     if not adapters:
         return weights
     if all(".lora_" in name for name in weights):
         raise ShardError(
-            f"{actor} holds a LoRA adapter without the model it belongs to; to export, train with "
+            f"{actor} holds a LoRA adapter without its base model; to export, train with "
             "actor_rollout_ref.actor.checkpoint.save_lora_only=false"
         )
     scale = _lora_scale(actor)
@@ -148,5 +147,5 @@ def _lora_scale(actor: Path) -> float:
         return float(meta["lora_alpha"]) / float(meta["r"])
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
         raise ShardError(
-            f"the checkpoint has LoRA adapters, and {path} does not say their rank r and lora_alpha"
+            f"the checkpoint has LoRA adapters, but {path} does not give their r and lora_alpha"
         ) from None

@@ -1,18 +1,19 @@
-"""Where the learning interface's note stands in a prompt: behind what the template says anyway.
+"""The place of the learning interface's note in a prompt: behind the template's own sentence.
 
 Some chat templates have a default sentence for the system message (Qwen2.5: "You are Qwen, ...").
-They leave it out as soon as a dialogue brings a system message. Evaluation brings none. So a note
-alone would take the sentence away from training, but the paper's interface only adds (section 3.3).
+They leave it out if a dialogue has a system message. In evaluation a dialogue has none. So a note
+alone would remove the sentence from training, but the paper's interface only adds (section 3.3).
 The sentence is read from the template itself, so it is right for every backbone.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from seal.wire import Message, ToolDoc
 
 _MARK = "0123456789 system note 9876543210"
-"""A message that no template contains: where it comes out, a note would stand."""
+"""A text that no template contains; it shows where a template writes the system message."""
 _USER: Message = {"role": "user", "content": "Hello."}
 _TOOL: ToolDoc = {
     "type": "function",
@@ -29,18 +30,18 @@ class SystemNoteError(Exception):
 
 
 def default_system(builder: Any, tokenizer: Any) -> str:
-    """What a chat template says in the system message of a dialogue that brings none.
+    """The system message that a chat template writes for a dialogue without one.
 
     Args:
         builder: verl's builder of rollout tokens (ContinuousTokenBuilder).
         tokenizer: Its tokenizer.
 
     Returns:
-        The default sentence; an empty text where the template has none.
+        The default sentence; an empty text if the template has none.
 
     Raises:
-        SystemNoteError: The template shows a system message not at all or more than once, or the
-            sentence as a message is not the sentence by default.
+        SystemNoteError: The template writes a system message not exactly once, or writes another
+            text if the default sentence is given as a message.
     """
 
     def render(*messages: Message) -> str:
@@ -83,8 +84,5 @@ def behind_default(messages: Sequence[Message], default: str) -> list[Message]:
 
 
 def _shared_start(one: str, other: str) -> int:
-    """Characters that two texts begin with in common."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))
+    """Length of the longest common beginning of two texts."""
+    return len(os.path.commonprefix([one, other]))

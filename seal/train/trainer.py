@@ -67,7 +67,7 @@ class SealTrainer(PPOTrainerSync):
         self._state = LoopState(utilities=self._loop.weights.utilities)
         self._interface = self._state.shown  # Omega of the next rollouts
         self._log = LoopLog(Path(config.seal.loop_dir))
-        self._round_log = RoundLog(self._log)
+        self._round_log = RoundLog(self._log, self._loop.weights)
 
     # ---- Algorithm 1 -------------------------------------------------------------------
 
@@ -101,15 +101,8 @@ class SealTrainer(PPOTrainerSync):
             )
         ]
         played.write(advantages)
-        metrics |= self._round_log.weighted(
-            step,
-            played,
-            weights,
-            advantages,
-            state=self._state,
-            shown=self._interface,
-            config=config,
-            dropped_groups=metrics.get("seal/dropped_groups", 0),
+        self._round_log.weighted(
+            step, played, weights, advantages, self._state, self._interface, metrics
         )
         # C_t, and the utilities rho of the next round
         self._state = after_round(self._state, step, labeled, self._interface, self._loop)

@@ -6,10 +6,11 @@ import pytest
 import ray
 from omegaconf import DictConfig, OmegaConf
 
+from seal import ROOT
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import PHASES
 from seal.train import main
-from seal.train.node import ROOT, enter_project_folder
+from seal.train.node import enter_project_folder
 from seal.train.prompt_budget import PromptBudgetError
 
 

@@ -79,7 +79,7 @@ def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     made._state = LoopState()
     made._interface = INITIAL
     made._log = LoopLog(folder)
-    made._round_log = RoundLog(made._log)
+    made._round_log = RoundLog(made._log, made._loop.weights)
     return made
 
 

@@ -2,7 +2,7 @@
 
 * `platform`: a verl platform named "cpu" (VERL_USE_EXTERNAL_MODULES, VERL_PLATFORM=cpu);
 * `engine`: verl's FSDP engine registered for the device "cpu" (model.external_lib), with log
-  probabilities of the policy's own tokens alone;
+  probabilities only of the tokens that the policy wrote;
 * `rollout`: a vLLM worker extension that loads new weights
   (rollout.engine_kwargs.vllm.worker_extension_cls).
 

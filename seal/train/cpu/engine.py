@@ -1,7 +1,8 @@
 """The project's engine for the device "cpu".
 
-Imported through `actor_rollout_ref.model.external_lib` in every process that reads the model
-configuration; only verl's own workers, which Ray started for a process group, get one.
+Every process that reads the model configuration imports it, through
+`actor_rollout_ref.model.external_lib`. Only verl's own workers, which Ray starts for a process
+group, get an engine.
 """
 
 import os
@@ -12,8 +13,8 @@ from verl.workers.engine.base import EngineRegistry
 
 from seal.train.engine import PolicyTokensEngine
 
-# verl would ask torch for the backend "cpu:gloo,cpu:gloo", which torch rejects; it leaves a
-# group alone that is there already. WG_BACKEND is set by verl in its worker processes only.
+# verl would ask torch for the backend "cpu:gloo,cpu:gloo", which torch rejects, but it uses a group
+# that exists already. verl sets WG_BACKEND only in its worker processes.
 if os.environ.get("WG_BACKEND") == "ray" and not dist.is_initialized():
     dist.init_process_group(
         "gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])
@@ -22,11 +23,11 @@ if os.environ.get("WG_BACKEND") == "ray" and not dist.is_initialized():
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device="cpu")
 class CpuFSDPEngine(PolicyTokensEngine):
-    """FSDP2 on the processor; verl has merely not registered it for this device."""
+    """FSDP2 on the CPU, for which verl does not register it."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        # For a forward-only engine (the reference policy) verl asks for offloading into pinned
-        # memory, which needs an accelerator to pin for. Here the parameters are at home already.
+        # For a forward-only engine (the reference policy) verl offloads parameters into pinned
+        # memory, which needs an accelerator. Here the parameters are in CPU memory anyway.
         forward_only = self.engine_config.forward_only
         self.engine_config.forward_only = False
         try:

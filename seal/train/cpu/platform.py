@@ -1,8 +1,8 @@
 """The verl platform "cpu".
 
-Loaded into every process by VERL_USE_EXTERNAL_MODULES=seal.train.cpu.platform and chosen by
-VERL_PLATFORM=cpu. verl asks its platform for a device module shaped like `torch.cuda`, for the
-collective backend and for the Ray resource that stands for one accelerator.
+VERL_USE_EXTERNAL_MODULES=seal.train.cpu.platform loads it into every process, and VERL_PLATFORM=cpu
+selects it. A platform gives verl a device module like `torch.cuda`, the collective backend, and the
+Ray resource that stands for one accelerator.
 """
 # ruff: noqa: D102 - the methods are verl's and documented there
 
@@ -17,19 +17,19 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 
 def _peak_resident_bytes(*_args: Any) -> int:
-    """Peak resident memory of this process; stands in for every memory figure verl asks for."""
+    """Peak resident memory of this process, used for every memory figure of verl."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    """Do nothing: caches and peak counters of a device that has none."""
+    """Do nothing: the CPU has no such caches and counters."""
 
 
 class _CpuDeviceModule(types.ModuleType):
     """`torch.cpu` with the functions of `torch.cuda` that verl calls on any device.
 
-    verl tests `get_torch_device() == torch.cpu`, so it has to compare equal to that module.
-    Without the two rng functions a resumed run fails when the checkpoint is read.
+    verl tests `get_torch_device() == torch.cpu`, so it must be equal to that module. Without the
+    two rng functions a resumed run fails when it reads the checkpoint.
     """
 
     max_memory_allocated = staticmethod(_peak_resident_bytes)
@@ -69,7 +69,7 @@ _DEVICE_MODULE = _CpuDeviceModule("seal_cpu_device")
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):
-    """One "accelerator" a machine, which is its processor."""
+    """One "accelerator" on each machine: its CPU."""
 
     @property
     def device_name(self) -> str:
@@ -90,7 +90,7 @@ class CpuPlatform(PlatformBase):
         return not torch.cuda.is_available()
 
     def current_device(self) -> torch.device:
-        # Not an index: verl passes the answer on to tensor.to(), where 0 would mean cuda:0.
+        # Not an index: verl passes the value to tensor.to(), where 0 means cuda:0.
         return torch.device("cpu")
 
     def device_count(self) -> int:
@@ -109,7 +109,7 @@ class CpuPlatform(PlatformBase):
         torch.manual_seed(seed)
 
     def set_allocator_settings(self, settings: str) -> None:
-        """The allocator of the C library takes no settings from verl."""
+        """The allocator of the C library has no settings for verl."""
 
     def empty_cache(self) -> None:
         """There is no device cache."""
@@ -134,14 +134,14 @@ class CpuPlatform(PlatformBase):
         """No device profiler."""
 
     def ray_resource_name(self) -> str:
-        # A Ray resource that exists by declaration: the recipe passes ray.init(num_gpus=1).
+        # The resource exists because the recipe passes ray.init(num_gpus=1).
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
 
     def is_ipc_supported(self) -> bool:
-        # False makes verl hand weights over through POSIX shared memory.
+        # With False, verl transfers weights through POSIX shared memory.
         return False
 
     def cudart(self) -> None:

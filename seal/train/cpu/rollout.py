@@ -1,8 +1,8 @@
 """A vLLM worker extension that takes the trainer's weights on a CPU.
 
-vLLM packs every linear weight for oneDNN after loading and leaves an empty tensor behind, so
-verl's way (copy into the live parameters) cannot work here. The weights are gathered and given
-to vLLM's own reload, which packs them again. Chosen by
+After loading, vLLM packs every linear weight for oneDNN and leaves an empty tensor, so verl cannot
+copy new weights into the parameters. Here the weights are collected and given to vLLM's own reload,
+which packs them again. The recipe names the class in
 `actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls`.
 """
 
@@ -19,17 +19,17 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
     def update_weights_from_ipc(
         self, peft_config: Any = None, base_sync_done: bool = False, use_shm: bool = False
     ) -> None:
-        """Replace the rollout model's weights by those the trainer sends.
+        """Replace the weights of the rollout model by those that the trainer sends.
 
-        The sender waits without a time-out for this method: an exception here stalls the
-        trainer, which the launcher's watchdog reports (`launcher.stall_timeout_s`).
+        The sender waits for this method without a time limit, so an exception here stops the
+        trainer; the launcher's watchdog reports it (`launcher.stall_timeout_s`).
         """
         weights: dict[str, torch.Tensor] = {}
         dtype = self.model_config.dtype
         receiver = BucketedWeightReceiver(
             self._get_zmq_handle(), torch.device("cpu"), use_shm=use_shm
         )
-        # The bucket's memory is used again for the next one: copy.
+        # Copy, because the next bucket uses the same memory.
         receiver.receive_weights(
             lambda bucket, is_last: weights.update(
                 (name, tensor.to(dtype, copy=True)) for name, tensor in bucket
@@ -39,9 +39,9 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
         self._pack_tied_head()
 
     def _pack_tied_head(self) -> None:
-        """Pack the output head again where it shares the embedding's weight.
+        """Pack the output head again if it shares the weight of the embedding.
 
-        Such a head has nothing to load: the reload leaves it the copy packed from the old weights.
+        Such a head loads nothing, so after the reload it still has the packed old weights.
         """
         model = self.model_runner.get_model()
         if self.model_config.hf_text_config.tie_word_embeddings:
