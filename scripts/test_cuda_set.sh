@@ -6,10 +6,10 @@ usage() {
     cat <<'TEXT'
 usage: bash scripts/test_cuda_set.sh FOLDER
 
-Installs the packages for GPUs (requirements/trainer-cuda.*) into FOLDER and runs, with them and on the
-processor, the tests of tests/train, and those of tests/cuda, in which vLLM takes this machine for one with
-four H100. No kernel runs. FOLDER takes 11 GB and more; a second run finds the packages there. Needs gcc, and
-bash install.sh --dev before.
+Installs the packages for GPUs (requirements/trainer-cuda.*) into FOLDER. With them, on the processor, it
+runs the tests of tests/train and of tests/cuda; in the latter, vLLM believes that this machine has four
+H100. No kernel runs. FOLDER takes 11 GB and more; a second run uses the packages that are there. Needs gcc,
+and bash install.sh --dev before.
 TEXT
 }
 
@@ -44,6 +44,6 @@ if [ "$(cat "$folder/stamp" 2>/dev/null)" != "$stamp" ]; then
 fi
 gcc -shared -fPIC -o "$folder/libcuda.so.1" tests/cuda/libcuda.c
 export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# Each on its own: what makes vLLM believe in GPUs must not reach the others.
+# Two commands: what makes vLLM believe in GPUs must not reach the first tests.
 "$venv/bin/python" -m pytest -q -n 2 --dist loadfile tests/train
 "$venv/bin/python" -m pytest -q -m cuda tests/cuda

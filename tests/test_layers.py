@@ -13,7 +13,7 @@ METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.records")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = (
     *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
-    *("jinja2", "omegaconf", "pyarrow", "transformers"),
+    *("accelerate", "jinja2", "omegaconf", "pyarrow", "transformers"),
 )
 
 
@@ -83,8 +83,15 @@ ROOMS = (
         ),
     ),
     Room(("seal/train",), (*METHOD, "seal.environment", "seal.train", *TRAINER_STACK)),
-    Room(("seal/tasks",), ("seal.tasks", "pandas")),
-    Room(("seal/warm_up",), ("seal.train", "seal.warm_up", "torch", "tqdm", "transformers")),
+    Room(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
+    Room(
+        ("seal/warm_up",),
+        (
+            *("seal.launch.processor", "seal.launch.recipe"),
+            *("seal.records", "seal.train", "seal.warm_up"),
+            *("matplotlib", "tokenizers", "torch", "tqdm", "transformers"),
+        ),
+    ),
     Room(
         ("env_service/environments/bfcl",),
         (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),

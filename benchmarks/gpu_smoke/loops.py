@@ -3,6 +3,7 @@
 In: a `Case`. Out: each loop's figures, its metrics and where its outputs are.
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -10,11 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from benchmarks.gpu_smoke import figures
@@ -95,11 +97,9 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
         RecipeError: An override cannot be used.
         SmokeError: The run failed.
     """
-    number, folder = 1, measured.out
-    while (
-        ROOT / "experiments" / (name := f"{folder.parent.name}_{folder.name}.{number}")
-    ).exists():
-        number += 1
+    stem = f"{measured.out.parent.name}_{measured.out.name}"
+    names = (f"{stem}.{number}" for number in itertools.count(1))
+    name = next(name for name in names if not (ROOT / "experiments" / name).exists())
     own = (
         f"trainer.experiment_name={name}",
         f"env_service.env_url=http://127.0.0.1:{free_port()}",
@@ -126,7 +126,6 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
         raise SmokeError("the recipe's run failed; the launcher's reason is above")
     written = figures.generated_by_step(list(LineReader(loop / ROLLOUTS).new()))
     phases = figures.by_phase(list(LineReader(loop / PHASES).new()), sampler.samples)
-    rollouts = [tokens for step in written for tokens in step]
     found = figures.loop_figures(
         followed, [sum(step) for step in written], len(measured.gpus), sampler.samples
     )
@@ -135,10 +134,21 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
         "agreement": figures.agreement(followed.lines),
         "phases": {name: asdict(phase) for name, phase in phases.items()},
         "metrics": followed.lines,
-        "mean_generated": sum(rollouts) / len(rollouts),
+        "mean_generated": fmean(itertools.chain(*written)),
         "rollouts": str(recipe.trainer.rollout_data_dir),
         "folder": str(loop.parent.relative_to(ROOT)),
     }
+
+
+def _prepared(measured: Case, seal: dict[str, Any]) -> tuple[Path, DictConfig]:
+    """The folder of verl's own loop with all that it reads, and its configuration."""
+    folder = measured.out / "verl"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "reward.py").write_text(REWARD, "utf-8")
+    write_prompts(ROOT / seal["rollouts"], len(seal["metrics"]), folder / "prompts.parquet")
+    config = baseline_config(measured, folder, round(seal["mean_generated"]))
+    OmegaConf.save(config, folder / "config.yaml")
+    return folder, config
 
 
 def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict[str, Any]:
@@ -152,22 +162,15 @@ def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict
     Raises:
         SmokeError: The run failed.
     """
-    folder = measured.out / "verl"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "reward.py").write_text(REWARD, "utf-8")
-    write_prompts(ROOT / seal["rollouts"], len(seal["metrics"]), folder / "prompts.parquet")
+    folder, config = _prepared(measured, seal)
     settings = measured.recipe().launcher
-    tokens = round(seal["mean_generated"])
-    config = baseline_config(measured, folder, tokens)
-    OmegaConf.save(config, folder / "config.yaml")
     metrics, log = folder / "metrics.jsonl", folder / "train.log"
-    for path in (metrics, log):
-        path.unlink(missing_ok=True)
+    metrics.unlink(missing_ok=True)
+    log.unlink(missing_ok=True)
     steps = config.trainer.total_training_steps
     console.print(
-        f"\nverl's own single-turn loop, {steps} steps of {tokens} tokens a rollout (log: {log})",
-        highlight=False,
-        soft_wrap=True,
+        f"\nverl's own single-turn loop, {steps} steps of {config.data.max_response_length} tokens "
+        f"a rollout (log: {log})"
     )
     command = [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-path={folder}"]
     command += ["--config-name=config", f"hydra.run.dir={folder}/hydra"]
@@ -183,8 +186,7 @@ def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict
         data = line["data"]
         console.print(
             f"step {line['step']}/{steps}  generation {data['timing_s/gen']:.1f} s  "
-            f"update {data['timing_s/update_actor']:.1f} s  step {data['timing_s/step']:.1f} s",
-            highlight=False,
+            f"update {data['timing_s/update_actor']:.1f} s  step {data['timing_s/step']:.1f} s"
         )
 
     family = Family()

@@ -93,13 +93,6 @@ def model_config(size: str) -> Any:
     )
 
 
-def parameters(size: str) -> int:
-    """Number of weights, counted on torch's meta device: nothing is allocated."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config(size))
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer with exactly `vocabulary` entries.
 

@@ -55,6 +55,20 @@ RECORDED = ROOT / "data/recorded_batch.json"
 
 
 @dataclass(frozen=True)
+class Updates:
+    """What is measured."""
+
+    size: str
+    """Of `models`."""
+    device: str
+    """Either "cuda" or "cpu"."""
+    dialogues: int
+    """Of an update."""
+    number: int
+    """Updates that are measured, after one that warms up."""
+
+
+@dataclass(frozen=True)
 class Dialogue:
     """Tokens of a rollout, drawn at random, in a recorded layout."""
 
@@ -87,42 +101,36 @@ def recorded(number: int, vocabulary: int, device: str) -> list[Dialogue]:
     return made
 
 
-def measure(
-    size: str, device: str, dialogues: int, updates: int, say: Callable[[str], None]
-) -> dict[str, Any]:
-    """Run a few updates; what was measured, by the names that `ROWS` explains.
+def measure(wanted: Updates, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run a few updates; returns what was measured, by the keys in `ROWS`.
 
     Args:
-        size: Of `models`.
-        device: "cuda" or "cpu".
-        dialogues: Of an update.
-        updates: How many are measured, after one that warms up.
+        wanted: What to measure.
         say: Called with what goes on.
 
     Raises:
         NoGpuError: torch sees no GPU.
         SmokeError: The GPU is too small.
     """
-    if device == "cuda" and not torch.cuda.is_available():
+    if wanted.device == "cuda" and not torch.cuda.is_available():
         raise NoGpuError("torch sees no GPU; on a machine without one try: --cpu")
     try:
-        return _measure(size, device, dialogues, updates, say)
+        return _measure(wanted, say)
     except torch.OutOfMemoryError as error:
-        raise SmokeError(f"{size} does not fit this GPU: {error}") from error
+        raise SmokeError(f"{wanted.size} does not fit this GPU: {error}") from error
 
 
-def _measure(
-    size: str, device: str, dialogues: int, updates: int, say: Callable[[str], None]
-) -> dict[str, Any]:
-    config = models.model_config(size)
+def _measure(wanted: Updates, say: Callable[[str], None]) -> dict[str, Any]:
+    device = wanted.device
+    config = models.model_config(wanted.size)
     kind = attention() if device == "cuda" else "sdpa"
-    say(f"{size}: a model of random weights, {kind}")
+    say(f"{wanted.size}: a model of random weights, {kind}")
     torch.manual_seed(1)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(
             config, dtype=torch.float32, attn_implementation=kind
         )
-    batch = recorded(dialogues, config.vocab_size, device)
+    batch = recorded(wanted.dialogues, config.vocab_size, device)
     chosen: list[torch.Tensor | None] = [None]
     give_head_rows(model, lambda: chosen[0])
     with torch.no_grad():
@@ -134,55 +142,58 @@ def _measure(
         with torch.no_grad():
             away = (_log_probs(model, batch[0], chosen) - exact).abs()
         model.train()
-        times: list[tuple[float, float]] = []
-        loss = 0.0
-        for number in range(updates + 1):
+        passes, steps, loss = [], [], 0.0
+        for number in range(wanted.number + 1):
             if number == 1 and device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             begun = _now(device)
-            for place, dialogue in enumerate(batch):
-                # Advantages of 1 and -1 in turn; old log probabilities are the new ones.
-                log_probs = _log_probs(model, dialogue, chosen)
-                ratio = (log_probs - log_probs.detach()).exp()
-                part = -ratio.mean() * (1.0 if place % 2 else -1.0) / len(batch)
-                part.backward()
-                loss += float(part.detach())
+            loss += _forward_and_backward(model, batch, chosen)
             passed = _now(device)
             optimizer.step()
             optimizer.zero_grad()
-            times.append((passed - begun, _now(device) - passed))
-            say(f"  update {number}: {passed - begun:.2f} s")
+            passes.append(passed - begun)
+            steps.append(_now(device) - passed)
+            say(f"  update {number}: {passes[-1]:.2f} s")
     tokens = sum(len(one.ids) for one in batch)
-    passes_s = fmean(one for one, _ in times[1:])
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else "processor",
         "torch": torch.__version__,
-        "size": size,
+        "size": wanted.size,
         "attention": kind,
         "dialogues": len(batch),
         "tokens": tokens,
         "own_tokens": sum(len(one.own) for one in batch),
-        "passes_s": passes_s,
-        "optimizer_s": fmean(one for _, one in times[1:]),
-        "tokens_s": tokens / passes_s,
+        "passes_s": fmean(passes[1:]),
+        "optimizer_s": fmean(steps[1:]),
+        "tokens_s": tokens / fmean(passes[1:]),
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None,
-        "planned_gb": planned(size, batch) / 1e9,
+        "planned_gb": planned(wanted.size, batch) / 1e9,
         "rounding": float(away.mean()),
         "rounding_max": float(away.max()),
         "loss": loss,
     }
 
 
-def report(
-    size: str, device: str, dialogues: int, updates: int, out: Path, say: Callable[[str], None]
-) -> str:
+def _forward_and_backward(
+    model: Any, batch: Sequence[Dialogue], chosen: list[torch.Tensor | None]
+) -> float:
+    """Passes of an update; returns the loss. Advantages are 1 and -1 by turns."""
+    loss = 0.0
+    for place, dialogue in enumerate(batch):
+        log_probs = _log_probs(model, dialogue, chosen)
+        # The old log probabilities are the new ones.
+        ratio = (log_probs - log_probs.detach()).exp()
+        part = -ratio.mean() * (1.0 if place % 2 else -1.0) / len(batch)
+        part.backward()
+        loss += float(part.detach())
+    return loss
+
+
+def report(wanted: Updates, out: Path, say: Callable[[str], None]) -> str:
     """Measure, and write `update.json` and `update.md`; what was measured already is read.
 
     Args:
-        size: Of `models`.
-        device: "cuda" or "cpu".
-        dialogues: Of an update.
-        updates: How many are measured.
+        wanted: What to measure.
         out: Folder, made if it is missing.
         say: Called with what goes on.
 
@@ -193,8 +204,8 @@ def report(
         SmokeError: As `measure`, or the folder holds another measurement.
     """
     out.mkdir(parents=True, exist_ok=True)
-    same_settings(out / "settings.json", [size, device, str(dialogues), str(updates)])
-    found = once(out / "update.json", lambda: measure(size, device, dialogues, updates, say))
+    same_settings(out / "settings.json", list(map(str, vars(wanted).values())))
+    found = once(out / "update.json", lambda: measure(wanted, say))
     text = page(found)
     (out / "update.md").write_text(text, "utf-8")
     return text

@@ -204,6 +204,7 @@ class Bench:
 def _row(name: str, clients: int, scripts: Sequence[Script], parts: Sequence[Figures]) -> Row:
     """One row of what several processes have measured."""
     ms = {kind: [took for part in parts for took in part.ms[kind]] for kind in parts[0].ms}
+    latencies = {kind: Latency.of(took) for kind, took in ms.items()}
     # The baseline sends no steps. It is one process, so it plays whole passes.
     steps = parts[0].passes * sum(len(script.messages) for script in scripts)
     return Row(
@@ -214,8 +215,10 @@ def _row(name: str, clients: int, scripts: Sequence[Script], parts: Sequence[Fig
         episodes=sum(part.episodes for part in parts),
         steps=len(ms["step"]) if ms else steps,
         wall_s=max(part.wall_s for part in parts),
+        create=latencies.get("create"),
+        step=latencies.get("step"),
+        evaluate=latencies.get("evaluate"),
         client_cpu_s=sum(part.cpu_s for part in parts),
-        **{kind: Latency.of(took) for kind, took in ms.items()},
     )
 
 

@@ -1,11 +1,11 @@
 """How tasks are divided into training and evaluation, and what the two sides share.
 
-In: the tasks that scripts/prepare_bfcl.py reads, and its seed or somebody's split. Out: a Split,
-and what leaks from its training side to its evaluation side. Nothing here reads or writes files.
+In: tasks, and a seed or somebody's split. Out: a Split, and what leaks from its training side to
+its evaluation side. Nothing here reads or writes files.
 
 The number at the end of a task's id is its scenario: multi_turn_base_17, multi_turn_miss_func_17,
-multi_turn_miss_param_17 and multi_turn_long_context_17 are one dialogue in four variants, most of
-them with the same reference calls.
+multi_turn_miss_param_17 and multi_turn_long_context_17 are one dialogue in four variants, which
+mostly have the same reference calls.
 """
 
 import random
@@ -28,10 +28,10 @@ class BadData(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """What the files need to know of a task."""
+    """What the data files need of a task."""
 
     task_id: str
-    """Id, e.g. multi_turn_base_17."""
+    """For example multi_turn_base_17."""
     category: str
     """One of CATEGORIES."""
     question: list[list[dict[str, str]]]
@@ -43,13 +43,12 @@ class Task:
 
     @property
     def length(self) -> int:
-        """Characters of user messages and reference calls together."""
-        said = sum(len(message) for message in self.messages)
-        return said + sum(len(call) for call in self.program)
+        """Characters of all user messages and reference calls."""
+        return sum(map(len, (*self.messages, *self.program)))
 
     @property
     def scenario(self) -> int:
-        """Number that this task has in every category."""
+        """The number of this task, the same in every category."""
         return int(self.task_id.rpartition("_")[2])
 
     @property
@@ -59,24 +58,22 @@ class Task:
 
     @property
     def program(self) -> tuple[str, ...]:
-        """Reference calls of all turns: variants of a scenario have them in other turns."""
+        """Reference calls of all turns; variants of a scenario may have them in other turns."""
         return tuple(call for turn in self.reference for call in turn)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Tasks to train on and tasks to evaluate on."""
+    """Tasks to train on, and tasks to evaluate on."""
 
     train: list[Task]
-    """Training tasks."""
     val: list[Task]
-    """Evaluation tasks."""
 
 
 def category_split(tasks: Sequence[Task], seed: int) -> Split:
     """Half of every category for training, half for evaluation, each in the files' order.
 
-    The published protocol. It puts siblings of evaluation tasks into training.
+    This is the published protocol. It puts siblings of evaluation tasks into training.
     """
     training: set[str] = set()
     for category in CATEGORIES:
@@ -88,7 +85,7 @@ def category_split(tasks: Sequence[Task], seed: int) -> Split:
 def scenario_split(tasks: Sequence[Task], seed: int) -> Split:
     """Half of the scenarios for training, half for evaluation, each in the files' order.
 
-    Linked scenarios stay on one side, unless no other division is half and half.
+    Linked scenarios stay on one side, unless the halves cannot be equal otherwise.
     """
     groups = linked_scenarios(tasks)
     random.Random(f"{seed}/scenario").shuffle(groups)
@@ -103,9 +100,9 @@ def scenario_split(tasks: Sequence[Task], seed: int) -> Split:
 
 
 def development_scenarios(training: Iterable[Task], seed: int, count: int) -> set[int]:
-    """Scenarios of a training side that are set apart, to choose a checkpoint by.
+    """Scenarios of a training side that are kept apart, to choose a checkpoint on.
 
-    Linked ones stay together, so that there may be fewer than `count`.
+    Linked scenarios stay together, so there may be fewer than `count`.
     """
     groups = linked_scenarios(training)
     random.Random(f"{seed}/development").shuffle(groups)
@@ -117,7 +114,7 @@ def development_scenarios(training: Iterable[Task], seed: int, count: int) -> se
 
 
 def linked_scenarios(tasks: Iterable[Task]) -> list[list[int]]:
-    """Scenarios in groups that share a reference program or a user message, by lowest number."""
+    """Groups of scenarios that share a reference program or a user message, by lowest number."""
     tasks = list(tasks)
     group_of = {task.scenario: {task.scenario} for task in tasks}
     first: dict[Hashable, int] = {}
@@ -134,7 +131,7 @@ def named_split(document: object, tasks: Iterable[Task]) -> Split:
     """The split that a document {"train": [id, ...], "val": [id, ...]} describes, in its order.
 
     Raises:
-        BadData: It is no such document, or it names tasks that do not exist or names some twice.
+        BadData: It is no such document, it names a task that does not exist, or a task twice.
     """
     if not isinstance(document, Mapping) or not {"train", "val"} <= document.keys():
         raise BadData('expected an object with the lists "train" and "val" of task ids')
@@ -170,7 +167,7 @@ MARKS: dict[str, tuple[str, Callable[[Task], Iterable[Hashable]]]] = {
     "messages": ("with the identical user messages", lambda task: [task.messages]),
     "message": ("with at least one identical user message", lambda task: task.messages),
 }
-"""What an evaluation task can share with a training task: column, meaning, marks of a task."""
+"""What an evaluation task can share with a training task: name, meaning, and values of a task."""
 
 
 @dataclass(frozen=True)
@@ -180,11 +177,11 @@ class Leakage:
     category: str
     """One of CATEGORIES, or "all"."""
     train: int
-    """Training tasks of the category."""
+    """Number of training tasks of the category."""
     val: int
-    """Evaluation tasks of the category."""
+    """Number of evaluation tasks of the category."""
     shared: dict[str, int]
-    """Evaluation tasks beside a training task that shares this, by name in MARKS."""
+    """Evaluation tasks that share this with a training task, by its name in MARKS."""
 
 
 def leakage(split: Split) -> list[Leakage]:
@@ -205,7 +202,7 @@ def leakage(split: Split) -> list[Leakage]:
 
 
 def leakage_report(split: Split) -> str:
-    """The leakage of a split as a table for people, which leakage_legend explains."""
+    """The leakage of a split as a table, which `leakage_legend` explains."""
     both = {task.scenario for task in split.train} & {task.scenario for task in split.val}
     rows = [["category", "train", "eval", *MARKS]]
     for row in leakage(split):

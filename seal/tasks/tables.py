@@ -1,20 +1,28 @@
 """The rows of the recipes' data files, as verl reads them.
 
 In: BFCL's tasks, split. Out: rows that name a task, a mode and a suite; the content of each file by
-its name. Called by prepare_bfcl.py.
+its name.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seal.tasks import splits
+from seal.tasks.splits import (
+    CATEGORIES,
+    BadData,
+    Split,
+    Task,
+    category_split,
+    development_scenarios,
+    scenario_split,
+)
 
 QUICKSTART_TASKS = 32
 QUICKSTART_ROLLOUTS = 8
 QUICKSTART_EVALUATION_PER_CATEGORY = 5
 DEVELOPMENT_SCENARIOS = 20
-"""Training scenarios that are set apart to choose a checkpoint on."""
+"""Training scenarios that are kept apart to choose a checkpoint on."""
 TINY_STUDY_UNTRAINED = 8
 """Tasks of the quickstart that the study does not train on."""
 SMOLLM2_FIXED = 32
@@ -34,135 +42,115 @@ TABLES = (
     "smollm2_eval.parquet",
 )
 
+Rows = list[dict[str, Any]]
 
-def row(
-    task: splits.Task, index: int, *, mode: str, suite: str, temperature: float | None = None
-) -> dict[str, Any]:
-    """A task as verl reads it.
+
+def suite_rows(
+    tasks: Iterable[Task],
+    suite: str,
+    *,
+    mode: str = "eval",
+    temperature: float | None = None,
+    rollouts: int | None = None,
+) -> Rows:
+    """Tasks as verl reads them, one row each.
 
     Args:
-        task: The task.
-        index: Number of the row.
-        mode: "train" (through the learning interface) or "eval".
-        suite: Which summary the row belongs to.
-        temperature: Sampling temperature of this row; None: the recipe's.
+        tasks: The tasks, in order.
+        suite: The summary that the rows belong to.
+        mode: "train" (through the learning interface) or "eval" (the untouched benchmark).
+        temperature: Sampling temperature; None: the recipe's.
+        rollouts: How many rollouts of each row; None: the recipe's number.
     """
-    return {
-        "data_source": f"{suite}/{task.category}",
-        # verl wants a prompt; tasks that open with an empty turn have no message to show.
-        "prompt": task.question[0] or [{"role": "user", "content": ""}],
-        "ability": "tool_use",
-        "reward_model": {"style": "environment", "ground_truth": ""},
-        "extra_info": {
-            "index": index,
-            "task_id": task.task_id,
-            "category": task.category,
-            "mode": mode,
-            "suite": suite,
-            "temperature": temperature,
-        },
-        "agent_name": "seal",
-    }
-
-
-def training_rows(tasks: list[splits.Task]) -> list[dict[str, Any]]:
-    """Rows of tasks to train on, seen through the learning interface."""
-    return [row(task, index, mode="train", suite="train") for index, task in enumerate(tasks)]
-
-
-def benchmark_rows(tasks: list[splits.Task]) -> list[dict[str, Any]]:
-    """Rows of tasks to evaluate on: the untouched benchmark, at the recipe's temperature."""
-    return [row(task, index, mode="eval", suite="benchmark") for index, task in enumerate(tasks)]
-
-
-def quickstart_evaluation(
-    shortest: list[splits.Task], evaluation: list[splits.Task]
-) -> list[dict[str, Any]]:
-    """The quickstart's two suites: its training tasks sampled, some evaluation tasks greedily."""
-    some = [
-        task
-        for category in splits.CATEGORIES
-        for task in [t for t in evaluation if t.category == category][
-            :QUICKSTART_EVALUATION_PER_CATEGORY
-        ]
-    ]
+    # verl reads the number of rollouts from this column.
+    column = {} if rollouts is None else {"__rollout_n__": rollouts}
     return [
-        *sampled_rows(shortest, "fixed", QUICKSTART_ROLLOUTS),
-        *({**entry, "__rollout_n__": 1} for entry in benchmark_rows(some)),
-    ]
-
-
-def sampled_rows(tasks: Iterable[splits.Task], suite: str, rollouts: int) -> list[dict[str, Any]]:
-    """Rows of tasks to sample several times at temperature 1, without the learning interface."""
-    return [
-        # verl reads the number of rollouts of a row from this column.
         {
-            **row(task, index, mode="eval", suite=suite, temperature=1.0),
-            "__rollout_n__": rollouts,
+            "data_source": f"{suite}/{task.category}",
+            # verl needs a prompt; a task that opens with an empty turn has no message.
+            "prompt": task.question[0] or [{"role": "user", "content": ""}],
+            "ability": "tool_use",
+            "reward_model": {"style": "environment", "ground_truth": ""},
+            "extra_info": {
+                "index": index,
+                "task_id": task.task_id,
+                "category": task.category,
+                "mode": mode,
+                "suite": suite,
+                "temperature": temperature,
+            },
+            "agent_name": "seal",
+            **column,
         }
         for index, task in enumerate(tasks)
     ]
 
 
+def training_rows(tasks: Iterable[Task]) -> Rows:
+    """Rows of tasks to train on."""
+    return suite_rows(tasks, "train", mode="train")
+
+
+def sampled_rows(tasks: Iterable[Task], suite: str, rollouts: int, mode: str = "eval") -> Rows:
+    """Rows of tasks to sample several times at temperature 1."""
+    return suite_rows(tasks, suite, mode=mode, temperature=1.0, rollouts=rollouts)
+
+
+def quickstart_evaluation(shortest: Iterable[Task], evaluation: Sequence[Task]) -> Rows:
+    """The quickstart's two suites: its training tasks sampled, some evaluation tasks greedily."""
+    some = []
+    for category in CATEGORIES:
+        of_category = [task for task in evaluation if task.category == category]
+        some += of_category[:QUICKSTART_EVALUATION_PER_CATEGORY]
+    return [
+        *sampled_rows(shortest, "fixed", QUICKSTART_ROLLOUTS),
+        *suite_rows(some, "benchmark", rollouts=1),
+    ]
+
+
 def smollm2_evaluation(
-    development: list[splits.Task], training: list[splits.Task], evaluation: list[splits.Task]
-) -> list[dict[str, Any]]:
+    development: Iterable[Task], training: Sequence[Task], evaluation: Sequence[Task]
+) -> Rows:
     """SmolLM2's suites: development, training tasks, and held-out tasks sampled and greedily."""
-    greedy = (
-        row(task, index, mode="eval", suite="held_out_greedy")
-        for index, task in enumerate(evaluation)
-    )
     return [
         *sampled_rows(development, "development", SMOLLM2_ROLLOUTS),
         *sampled_rows(training[:SMOLLM2_FIXED], "fixed", SMOLLM2_ROLLOUTS),
         *sampled_rows(evaluation, "held_out", SMOLLM2_ROLLOUTS),
-        *({**entry, "__rollout_n__": 1} for entry in greedy),
+        *suite_rows(evaluation, "held_out_greedy", rollouts=1),
     ]
 
 
-def clean_evaluation(
-    development: list[splits.Task], evaluation: list[splits.Task]
-) -> list[dict[str, Any]]:
-    """The clean protocol's suites: one to choose a checkpoint on, one to report."""
-    chosen_on = (
-        row(task, index, mode="eval", suite="development") for index, task in enumerate(development)
-    )
-    return [*chosen_on, *benchmark_rows(evaluation)]
-
-
-def tiny_study_evaluation(
-    trained: list[splits.Task], untrained: list[splits.Task]
-) -> list[dict[str, Any]]:
+def tiny_study_evaluation(trained: Sequence[Task], untrained: Iterable[Task]) -> Rows:
     """The tiny study's suites: tasks trained on, with and without the interface, and others."""
-    shown = [
-        {**entry, "extra_info": {**entry["extra_info"], "mode": "train"}}
-        for entry in sampled_rows(trained, "fixed_with_interface", QUICKSTART_ROLLOUTS // 2)
-    ]
     return [
         *sampled_rows(trained, "fixed", QUICKSTART_ROLLOUTS),
         *sampled_rows(untrained, "untrained", 2 * QUICKSTART_ROLLOUTS),
-        *shown,
+        *sampled_rows(trained, "fixed_with_interface", QUICKSTART_ROLLOUTS // 2, mode="train"),
     ]
 
 
-def recipe_files(tasks: list[splits.Task], seed: int) -> dict[str, bytes]:
-    """The files of the recipes, by name."""
-    published, disjoint = splits.category_split(tasks, seed), splits.scenario_split(tasks, seed)
+def recipe_files(tasks: Sequence[Task], seed: int) -> dict[str, bytes]:
+    """The content of the recipes' files, by name."""
+    published, disjoint = category_split(tasks, seed), scenario_split(tasks, seed)
     shortest = sorted(_base(published.train), key=lambda task: task.length)[:QUICKSTART_TASKS]
-    apart = splits.development_scenarios(disjoint.train, seed, DEVELOPMENT_SCENARIOS)
+    apart = development_scenarios(disjoint.train, seed, DEVELOPMENT_SCENARIOS)
     development = [task for task in disjoint.train if task.scenario in apart]
     trained = [task for task in disjoint.train if task.scenario not in apart]
     pool = sorted(_base(trained), key=lambda task: task.length)
-    # Every fourth one, so that both are as long.
+    # Every fourth task, so that both groups have the same lengths.
     untrained = shortest[3 :: QUICKSTART_TASKS // TINY_STUDY_UNTRAINED]
     studied = [task for task in shortest if task not in untrained]
+    clean = [
+        *suite_rows(development, "development"),
+        *suite_rows(disjoint.val, "benchmark"),
+    ]
     rows = (
         training_rows(published.train),
-        benchmark_rows(published.val),
+        suite_rows(published.val, "benchmark"),
         training_rows(disjoint.train),
-        benchmark_rows(disjoint.val),
+        suite_rows(disjoint.val, "benchmark"),
         training_rows(trained),
-        clean_evaluation(development, disjoint.val),
+        clean,
         training_rows(shortest),
         quickstart_evaluation(shortest, published.val),
         training_rows(studied),
@@ -172,37 +160,47 @@ def recipe_files(tasks: list[splits.Task], seed: int) -> dict[str, bytes]:
     )
     sides = {"train": trained, "development": development, "val": disjoint.val}
     return {
-        "bfcl_400_split.json": _document(_listed(published, seed)),
-        "bfcl_scenario_split.json": _document(_listed(disjoint, seed)),
+        "bfcl_400_split.json": _split_document(vars(published), seed),
+        "bfcl_scenario_split.json": _split_document(vars(disjoint), seed),
         "quickstart_tasks.json": _document([task.task_id for task in shortest]),
-        "bfcl_clean_split.json": _document({"seed": seed} | _ids(sides)),
-        "smollm2_split.json": _document(
-            {"seed": seed} | _ids({**sides, "development": _base(development)})
-        ),
+        "bfcl_clean_split.json": _split_document(sides, seed),
+        "smollm2_split.json": _split_document({**sides, "development": _base(development)}, seed),
         **{name: parquet(table) for name, table in zip(TABLES, rows, strict=True)},
     }
 
 
-def _ids(sides: Mapping[str, list[splits.Task]]) -> dict[str, list[str]]:
-    return {name: [task.task_id for task in tasks] for name, tasks in sides.items()}
+def split_files(split: Split, stem: str) -> dict[str, bytes]:
+    """The content of both tables of somebody's split, by name.
+
+    Raises:
+        BadData: The names are those of a recipe's files.
+    """
+    made = {
+        f"{stem}_train.parquet": training_rows(split.train),
+        f"{stem}_eval.parquet": suite_rows(split.val, "benchmark"),
+    }
+    for name in made:
+        if name in TABLES:
+            raise BadData(f"its table would be {name}, which is a recipe's; rename the split file")
+    return {name: parquet(rows) for name, rows in made.items()}
 
 
-def _base(tasks: Iterable[splits.Task]) -> list[splits.Task]:
+def parquet(rows: Rows) -> bytes:
+    """The rows as a parquet file."""
+    import pandas as pd  # not installed with the environment service, which makes no table
+
+    table: bytes = pd.DataFrame(rows).to_parquet(index=False)
+    return table
+
+
+def _base(tasks: Iterable[Task]) -> list[Task]:
     return [task for task in tasks if task.category == "multi_turn_base"]
 
 
-def _listed(split: splits.Split, seed: int) -> dict[str, Any]:
-    sides = {"train": split.train, "val": split.val}
-    return {"seed": seed} | {side: [task.task_id for task in sides[side]] for side in sides}
+def _split_document(sides: Mapping[str, Iterable[Task]], seed: int) -> bytes:
+    ids = {name: [task.task_id for task in tasks] for name, tasks in sides.items()}
+    return _document({"seed": seed, **ids})
 
 
 def _document(content: Any) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
-
-
-def parquet(rows: list[dict[str, Any]]) -> bytes:
-    """The rows as a parquet file."""
-    import pandas as pd  # the environment service's environment has none, and needs none
-
-    table: bytes = pd.DataFrame(rows).to_parquet(index=False)
-    return table

@@ -1,10 +1,9 @@
 """Demonstrations as tokens, and the loss on them: for warm-up and the tiny policy.
 
-In: what the environment's demonstrators wrote. Out: the tokens that a rollout of the same dialogue
-has, with a mark on those that the policy is to learn.
+In: the file of the environment's demonstrators. Out: the tokens that a rollout of the same dialogue
+has, and which of them the policy is to learn.
 """
 
-import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,15 +12,17 @@ from typing import Any
 
 import torch
 
+from seal import ROOT
+from seal.records.json_lines import read_json_lines
+from seal.records.whole_file import whole_file
 from seal.train.backbone import Backbone
 from seal.train.system_note import behind_default
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
 
 
 class DemonstrationError(Exception):
-    """There are no demonstrations; the message says why."""
+    """Demonstrations could not be made; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class Dialogue:
 
 
 def demonstrate(out: Path, style: str, *options: str) -> None:
-    """Have the service's environment write demonstrations.
+    """Have the service's environment write demonstrations to a file.
 
     Args:
-        out: JSON lines file.
+        out: The file, JSON lines.
         style: "tempted" or "exact" (env_service/environments/bfcl/demonstrations).
         options: Of that style, e.g. "--variants=4".
 
@@ -48,24 +49,21 @@ def demonstrate(out: Path, style: str, *options: str) -> None:
     if not SERVICE_PYTHON.exists():
         raise DemonstrationError(f"{SERVICE_PYTHON} is missing; run: bash install.sh")
     module = "env_service.environments.bfcl.demonstrations"
-    unfinished = out.with_name(out.name + ".unfinished")
-    command = [str(SERVICE_PYTHON), "-m", module, style, f"--out={unfinished}", *options]
-    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
-        raise DemonstrationError("the demonstrations failed; the reason stands above")
-    unfinished.replace(out)
+    with whole_file(out) as unfinished:
+        command = [str(SERVICE_PYTHON), "-m", module, style, f"--out={unfinished}", *options]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+            raise DemonstrationError("the demonstrations failed; the reason is above")
 
 
 def read_demonstrations(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a demonstrator's file."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
+    return read_json_lines(path, lambda _number, demonstration: demonstration)
 
 
 def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> Dialogue:
-    """Tokens as a rollout has them: prompt, then answers and observations in turn.
+    """Tokens as a rollout has them: the prompt, then answers and observations by turns.
 
-    Of what closes an answer the policy learns the token at which generation stops.
+    Of the tokens that close an answer, the policy learns the one at which generation stops.
     """
     end = backbone.message_end
     stop = next((place for place, one in enumerate(end) if one in backbone.stop_ids), 0) + 1
@@ -101,19 +99,19 @@ def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> Dialogue:
 
 
 def summed_loss(model: Any, batch: Sequence[Dialogue], pad: int) -> tuple[torch.Tensor, int]:
-    """Negative log-likelihood of the tokens to learn (a scalar, nats, summed), and how many.
+    """Negative log-likelihood of the tokens to learn (their sum, a scalar, nats); their number.
 
     Args:
         model: A causal language model of transformers.
         batch: Dialogues that go through the model together, padded on the right.
-        pad: Id to pad with.
+        pad: Token id of the padding.
     """
     width = max(len(dialogue.ids) for dialogue in batch)
     ids = torch.tensor([d.ids + [pad] * (width - len(d.ids)) for d in batch])
     learn = torch.tensor([d.learn + [False] * (width - len(d.learn)) for d in batch])[:, 1:]
     # Causal attention with padding on the right needs no attention mask.
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-    # The largest matrix, of the whole vocabulary, only where something is learnt.
+    # Logits, the largest matrix, are computed only for tokens that are learnt.
     logits = model.get_output_embeddings()(hidden[learn])
     loss = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][learn], reduction="sum")
     return loss, int(learn.sum())

@@ -1,18 +1,22 @@
 """Behaviour cloning of demonstrations, in a few processes of one thread each.
 
 In: a causal model's folder and batches of dialogues as tokens. Out: its weights, a line of
-loss.jsonl a step, and now and then a state to go on from. Called by warm_up.py.
+loss.jsonl a step, and every few minutes a state to go on from.
 
-Several processes of one thread, not one of several: where something else runs on the machine, two
-threads that meet at thousands of barriers a step become four times slower than one. They meet once
-a step, to add their gradients up (gloo). Where the processor multiplies bfloat16, the model
-computes in it; the optimiser changes float32 weights that are kept beside it.
+There are several processes of one thread, and not one process of several threads: if other work
+runs on the machine, two threads that meet at thousands of barriers a step become four times slower
+than one. The processes meet once a step, to add up their gradients (gloo). If the processor
+multiplies bfloat16, the model computes in it; the optimiser changes float32 weights that are kept
+beside it.
 """
 
-import json
+import contextlib
 import math
+import random
+import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.synchronize import Event
@@ -21,9 +25,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
+from seal.records.json_lines import append_json_lines
+from seal.records.whole_file import whole_file
 from seal.warm_up.supervised import Dialogue, summed_loss
 
 LOSSES = "loss.jsonl"
@@ -33,28 +40,87 @@ SAVED_EVERY_S = 300.0
 WARMING_STEPS = 10
 """Steps in which the learning rate rises."""
 LEAST_RATE = 0.02
-"""Share of the peak learning rate at which a cosine ends."""
+"""The last learning rate, as a share of the peak."""
+
+
+Steps = tuple[tuple[Dialogue, ...], ...]
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, on what, and where it goes."""
+    """What is trained on what, and where the results are written."""
 
     model: str
     """Folder of the causal model."""
-    steps: tuple[tuple[Dialogue, ...], ...]
+    steps: Steps
     """Dialogues of each optimiser step."""
     folder: Path
     """Where losses, state and weights are written."""
     dtype: str
-    """What to compute in: bfloat16 or float32."""
+    """The type to compute in: bfloat16 or float32."""
     learning_rate: float
     """At its peak."""
     seed: int
 
 
+def in_steps(dialogues: Sequence[Dialogue], batch: int, seed: int) -> Steps:
+    """Optimiser steps of `batch` dialogues in random order."""
+    order = random.Random(seed).sample(dialogues, len(dialogues))
+    return tuple(tuple(order[start : start + batch]) for start in range(0, len(order), batch))
+
+
+def run(training: Training, processes: int, port: int) -> None:
+    """Train in processes of their own, and wait for them.
+
+    Args:
+        training: What to train.
+        processes: How many processes.
+        port: A free port of 127.0.0.1, at which they meet.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; the state was saved.
+        Exception: A process failed.
+    """
+    stop = multiprocessing.get_context("spawn").Event()
+    with _ignoring_interrupts():
+        running = multiprocessing.start_processes(
+            train,
+            args=(processes, port, training, stop),
+            nprocs=processes,
+            join=False,
+            start_method="spawn",
+        )
+    ended = False
+    while not ended:
+        try:
+            ended = running.join(timeout=1.0)
+        except KeyboardInterrupt:
+            tqdm.write("warm_up: keeping what was learnt", file=sys.stderr)
+            stop.set()
+    if stop.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Processes started inside do not see the terminal's Ctrl-C: the parent tells them to stop."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def train(rank: int, processes: int, port: int, training: Training, stop: Event) -> None:
-    """One of the processes; writes weights to `training.folder`/weights if it came to the end."""
+    """What each process does; at the end of the training, weights are in `training.folder`/weights.
+
+    Args:
+        rank: Number of the process.
+        processes: How many there are.
+        port: Of 127.0.0.1, where they meet.
+        training: What to train.
+        stop: Once it is set, the state is saved and the training ends early.
+    """
     torch.set_num_threads(1)
     torch.manual_seed(training.seed)
     store = dist.TCPStore("127.0.0.1", port, processes, rank == 0)
@@ -74,7 +140,7 @@ def rate(step: int, steps: int, peak: float) -> float:
 
 
 def shares(batch: Sequence[Dialogue], processes: int) -> list[list[Dialogue]]:
-    """A batch's dialogues for each process, with about as many tokens for all."""
+    """A batch's dialogues for each process, with about the same number of tokens."""
     parts: list[list[Dialogue]] = [[] for _ in range(processes)]
     for dialogue in sorted(batch, key=lambda one: -len(one.ids)):
         min(parts, key=lambda part: sum(len(one.ids) for one in part)).append(dialogue)
@@ -87,7 +153,7 @@ class _Worker:
         dtype = getattr(torch, training.dtype)
         self.model: Any = AutoModelForCausalLM.from_pretrained(training.model, dtype=dtype)
         self.model.train()
-        # Of the words' vectors, a fifth of a small model, nothing has to be learnt.
+        # The word embeddings, a fifth of a small model, need not change.
         self.model.get_input_embeddings().weight.requires_grad_(False)
         self.trained = [one for one in self.model.parameters() if one.requires_grad]
         self.weights = [one.detach().float().clone() for one in self.trained]
@@ -103,7 +169,7 @@ class _Worker:
         self.step = self._restored()
 
     def run(self, stop: Event) -> None:
-        """Train to the end, or until `stop` is set; write what came of it."""
+        """Train to the end, or until `stop` is set; write weights or a state."""
         training, saved = self.training, time.monotonic()
         bar = tqdm(
             training.steps,
@@ -117,8 +183,7 @@ class _Worker:
             line = self._step(training.steps[self.step])
             self.step += 1
             if self.rank == 0:
-                with (training.folder / LOSSES).open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_json_lines(training.folder / LOSSES, line)
                 bar.set_postfix(loss=f"{line['loss']:.3f}", refresh=False)
                 bar.update()
             stopped = self._agreed(stop.is_set())
@@ -143,7 +208,7 @@ class _Worker:
             total += loss.detach() / learnt
         gradients = [one.grad for one in self.trained]
         for part, gradient in zip(self.gradient.split(self.sizes), gradients, strict=True):
-            # A process with no dialogue of a small batch has none.
+            # A process that gets no dialogue of a small batch has no gradients.
             part.zero_() if gradient is None else part.copy_(gradient.reshape(-1))
         dist.all_reduce(self.gradient)
         dist.all_reduce(total)
@@ -170,13 +235,13 @@ class _Worker:
         }
 
     def _agreed(self, wanted: bool) -> bool:
-        """Whether one of the processes has been told to stop: all go by the same answer."""
+        """Whether any of the processes is to stop; the answer is the same in all."""
         said = torch.tensor([float(wanted)])
         dist.all_reduce(said)
         return bool(said > 0)
 
     def _restored(self) -> int:
-        """Take up the saved state, if there is one; returns the number of steps done."""
+        """Load the saved state, if there is one; returns the number of steps done."""
         path, step = self.training.folder / STATE, 0
         if path.exists():
             state = torch.load(path, weights_only=True)
@@ -189,17 +254,16 @@ class _Worker:
             step = int(state["step"])
         losses = self.training.folder / LOSSES
         if self.rank == 0 and losses.exists():
-            # Steps that were taken after the state was saved are taken again.
+            # Steps after the saved state are taken again.
             done = losses.read_text("utf-8").splitlines(keepends=True)[:step]
             losses.write_text("".join(done), "utf-8")
         return step
 
     def _save(self) -> None:
-        path = self.training.folder / STATE
         state = {
             "step": self.step,
             "weights": self.weights,
             "optimizer": self.optimizer.state_dict(),
         }
-        torch.save(state, path.with_suffix(".part"))
-        path.with_suffix(".part").replace(path)
+        with whole_file(self.training.folder / STATE) as path:
+            torch.save(state, path)

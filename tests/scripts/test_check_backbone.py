@@ -4,7 +4,6 @@ Tokenizers and templates of models are those of tests/real_tokenizers.py. Where 
 for a test is to fail, a token is a byte: the text matters alone.
 """
 
-import asyncio
 import copy
 import functools
 import json
@@ -80,8 +79,8 @@ def recipe_of(*overrides: str) -> DictConfig:
 
 @pytest.fixture(scope="module")
 def prompts(url: str) -> list[Prompt]:
-    recipe = recipe_of()
-    return asyncio.run(check_backbone.opened(url, None, recipe, TASKS, Console(quiet=True)))
+    recipe = load_recipe(EXP / "SEAL.yaml", [f"env_service.env_url={url}"])
+    return check_backbone.opened(recipe, TASKS, Console(quiet=True))
 
 
 def shipped(name: str) -> str:
@@ -267,7 +266,7 @@ def test_prompts_that_do_not_fit_fail_the_command(
 def test_the_tiny_policys_tokenizer_fits_the_quickstart(
     tmp_path: Path, url: str, prompts: list[Prompt], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from make_tiny_policy import train_tokenizer
+    from seal.warm_up.tiny_policy import train_tokenizer
 
     demonstrations = [
         {"messages": list(prompt.messages), "tools": list(prompt.tools)} for prompt in prompts

@@ -21,10 +21,11 @@ from transformers import (
 )
 
 with warnings.catch_warnings():
-    # What verl warns of while it is imported is not our affair.
+    # verl warns while it is imported.
     warnings.simplefilter("ignore")
     import export_hf
 
+    from seal.train import export
     from seal.train.shards import read_weights
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,7 +196,7 @@ def test_a_folder_that_was_written_wrong_is_not_left_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(tmp_path, model())
-    right = export_hf.write
+    right = export.write
 
     def wrong(made: Any, source: Path, folder: Path) -> None:
         with torch.no_grad():
@@ -204,7 +205,7 @@ def test_a_folder_that_was_written_wrong_is_not_left_behind(
         with torch.no_grad():
             made.model.layers[1].mlp.up_proj.weight[0, 0] -= 1
 
-    monkeypatch.setattr(export_hf, "write", wrong)
+    monkeypatch.setattr(export, "write", wrong)
     assert "model.layers.1.mlp.up_proj.weight is not" in refused(tmp_path, capsys)
 
 
@@ -216,7 +217,7 @@ def test_an_interrupted_export_leaves_nothing(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(export_hf, "compare", interrupted)
+    monkeypatch.setattr(export, "compare", interrupted)
     assert export_hf.main([str(tmp_path), str(tmp_path / "out")]) == 130
     assert "was not written" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]

@@ -10,6 +10,8 @@ import real_tokenizers
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from seal.warm_up.whole_folder import BUILT
+
 REAL = real_tokenizers.PACKAGES / get_smollm2.GGUF
 
 
@@ -86,7 +88,7 @@ def test_the_real_file_becomes_a_model_that_speaks(
 ) -> None:
     out = tmp_path / "model"
     assert get_smollm2.main([f"--gguf={REAL}", f"--out={out}"]) == 0
-    facts = json.loads((out / get_smollm2.FINISHED).read_text("utf-8"))
+    facts = json.loads((out / BUILT).read_text("utf-8"))
     assert "Paris" in facts["answer"]
     assert (facts["parameters"], facts["vocabulary"]) == (134_515_008, 49_152)
     model = AutoModelForCausalLM.from_pretrained(out)

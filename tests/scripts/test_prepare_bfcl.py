@@ -11,10 +11,11 @@ import pandas as pd
 import prepare_bfcl
 import pytest
 
-from seal.tasks import tables as bfcl_tables
+from seal.tasks import files, tables
 from seal.tasks.splits import (
     CATEGORIES,
     MARKS,
+    BadData,
     Split,
     Task,
     development_scenarios,
@@ -50,7 +51,7 @@ SPLITS = {
 
 @pytest.fixture(scope="module")
 def tasks() -> list[Task]:
-    return prepare_bfcl.read_tasks(prepare_bfcl.bfcl_data(ROOT))
+    return files.read_tasks(files.bfcl_data(ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_a_split_halves_every_category_and_its_tables_hold_it(name: str, made: P
 
 
 def test_the_scenario_split_has_no_scenario_on_both_sides(made: Path, tasks: list[Task]) -> None:
-    split = prepare_bfcl.read_split(made / "bfcl_scenario_split.json", tasks)
+    split = files.read_split(made / "bfcl_scenario_split.json", tasks)
     sides = [{task.scenario for task in side} for side in (split.train, split.val)]
     assert sides[0] | sides[1] == set(range(200))
     assert len(sides[0]) == len(sides[1]) == 100
@@ -89,7 +90,7 @@ def test_the_scenario_split_has_no_scenario_on_both_sides(made: Path, tasks: lis
 
 def test_leakage_of_both_splits(made: Path, tasks: list[Task]) -> None:
     leaking, disjoint = (
-        [tuple(row.shared.values()) for row in leakage(prepare_bfcl.read_split(made / name, tasks))]
+        [tuple(row.shared.values()) for row in leakage(files.read_split(made / name, tasks))]
         for name in SPLITS
     )
     assert tuple(MARKS) == ("scenario", "calls", "turns", "messages", "message")
@@ -153,7 +154,7 @@ def test_smollm2s_development_shares_nothing_with_training_or_evaluation(
 
 
 def test_linked_scenarios_are_set_apart_together(made: Path, tasks: list[Task]) -> None:
-    training = prepare_bfcl.read_split(made / "bfcl_scenario_split.json", tasks).train
+    training = files.read_split(made / "bfcl_scenario_split.json", tasks).train
     linked = [group for group in linked_scenarios(training) if len(group) > 1]
     assert len(linked) > 1
     chosen = [development_scenarios(training, seed, 20) for seed in range(50)]
@@ -260,8 +261,8 @@ def test_the_tiny_study_trains_on_three_quarters_of_the_quickstarts_tasks(made: 
 
 
 def test_another_seed_splits_otherwise(made: Path, tasks: list[Task]) -> None:
-    files = bfcl_tables.recipe_files(tasks, seed=1)
-    assert all(files[name] != (made / name).read_bytes() for name in SPLITS)
+    others = tables.recipe_files(tasks, seed=1)
+    assert all(others[name] != (made / name).read_bytes() for name in SPLITS)
 
 
 def test_the_run_prints_its_files_and_both_reports(
@@ -326,14 +327,14 @@ def test_a_split_file_that_cannot_be_used_is_named(
 
 
 def test_a_split_file_does_not_replace_a_recipe_s_table(tasks: list[Task]) -> None:
-    with pytest.raises(prepare_bfcl.splits.BadData, match=r"bfcl_scenario_train\.parquet"):
-        prepare_bfcl.split_files(Split(tasks[:1], tasks[1:2]), "bfcl_scenario")
+    with pytest.raises(BadData, match=r"bfcl_scenario_train\.parquet"):
+        tables.split_files(Split(tasks[:1], tasks[1:2]), "bfcl_scenario")
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """A copy of the files that hold the tasks, to break."""
-    source, copy = prepare_bfcl.bfcl_data(ROOT), tmp_path / "bfcl_eval_data"
+    source, copy = files.bfcl_data(ROOT), tmp_path / "bfcl_eval_data"
     for category in CATEGORIES:
         for name in (f"BFCL_v4_{category}.json", f"possible_answer/BFCL_v4_{category}.json"):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -351,12 +352,12 @@ BASE = "BFCL_v4_multi_turn_base.json"
         (BASE, r"\A(.*\n)", r"\1\1", "has 201 tasks.*foreign: multi_turn_base_0$"),
         (BASE, "multi_turn_base_0", "multi_turn_base_1", "has 200.*_1 and 1 more$"),
         (BASE, "multi_turn_base_0", "another_0", "has 200.*another_0 and 1 more$"),
-        (BASE, r"\A", "{\n", "line 1 is not JSON"),
-        (BASE, r"\A", "\n", "line 1 is not JSON"),
+        (BASE, r"\A", "{\n", "line 1: not JSON"),
+        (BASE, r"\A", "\n", "line 1: not JSON"),
         (BASE, r"(?s)\A.*", "", "has 0 tasks.*foreign: multi_turn_base_0 and 199 more"),
-        (BASE, '"question"', '"asked"', "line 1 has no list 'question'"),
+        (BASE, '"question"', '"asked"', "line 1: it has no list 'question'"),
         (f"possible_answer/{BASE}", r"\A.*\n", "", "no reference for multi_turn_base_0$"),
-        (f"possible_answer/{BASE}", r"\A", "[]\n", "line 1 has no str 'id'"),
+        (f"possible_answer/{BASE}", r"\A", "[]\n", "line 1: expected a JSON object"),
     ],
 )
 def test_bad_data_is_told_and_overwrites_nothing(
@@ -377,13 +378,13 @@ def test_files_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
     first, folder = tmp_path / "a.json", tmp_path / "b.json"
     first.write_text("old")
     folder.mkdir()
-    with pytest.raises(prepare_bfcl.splits.BadData, match=r"b\.json: it is a folder"):
-        prepare_bfcl.replace_all({first: b"new", folder: b"new"})
-    with pytest.raises(prepare_bfcl.splits.BadData, match="cannot write .*exists"):
-        prepare_bfcl.replace_all({folder / "c.json": b"new", first / "d.json": b"new"})
+    with pytest.raises(BadData, match=r"b\.json: it is a folder"):
+        files.replace_all({first: b"new", folder: b"new"})
+    with pytest.raises(BadData, match="cannot write .*exists"):
+        files.replace_all({folder / "c.json": b"new", first / "d.json": b"new"})
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.json", "b.json"]
     assert first.read_text() == "old"
-    prepare_bfcl.replace_all({first: b"new", tmp_path / "sub/c.json": b"new"})
+    files.replace_all({first: b"new", tmp_path / "sub/c.json": b"new"})
     assert first.read_text() == (tmp_path / "sub/c.json").read_text() == "new"
     assert sorted(path.name for path in tmp_path.rglob("*")) == [
         "a.json",
@@ -448,7 +449,7 @@ def test_defective_tasks_are_as_their_reasons_say(
         else:
             assert task.program[-1] == "close_ticket(ticket_id='ticket_001')"
             assert not any("ticket_001" in message for message in task.messages)
-    data = prepare_bfcl.bfcl_data(ROOT)
+    data = files.bfcl_data(ROOT)
     rows = map(json.loads, (data / "BFCL_v4_multi_turn_miss_func.json").read_text().splitlines())
     held_back = {row["id"]: row["missed_function"] for row in rows}
     assert held_back["multi_turn_miss_func_49"] == {"3": ["wc", "tail", "cat"]}

@@ -19,7 +19,8 @@ from seal.launch.recipe import EXP, load_recipe
 from seal.train.backbone import Backbone, load_backbone
 from seal.warm_up import trainer as warm_up_trainer
 from seal.warm_up.supervised import Dialogue, summed_loss, tokenize
-from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, shares, train
+from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, in_steps, run, shares, train
+from seal.warm_up.warm_up import WarmUp, WarmUpError, keep_settings
 
 TOOLS = [
     {
@@ -132,7 +133,7 @@ def training(model: Path, folder: Path) -> Training:
     folder.mkdir()
     return Training(
         model=str(model),
-        steps=warm_up.in_steps(dialogues(12), batch=2, seed=1),
+        steps=in_steps(dialogues(12), batch=2, seed=1),
         folder=folder,
         dtype="float32",
         learning_rate=1e-2,
@@ -198,8 +199,8 @@ def test_in_bfloat16_small_changes_add_up(model: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
     one, two = (training(model, tmp_path / name) for name in ("one", "two"))
-    warm_up.run(one, 1)
-    warm_up.run(two, 2)
+    run(one, 1, free_port())
+    run(two, 2, free_port())
     assert losses(two.folder) == pytest.approx(losses(one.folder), rel=1e-4)
     assert not (one.folder / STATE).exists()
 
@@ -228,11 +229,14 @@ def test_bad_input_is_one_sentence(refuse: Callable[..., str], model: Path, tmp_
 def test_another_setting_does_not_go_on_with_what_was_begun(tmp_path: Path) -> None:
     argv = [f"--model={tmp_path}", f"--out={tmp_path / 'out'}"]
     begun = tmp_path / "out.unfinished"
-    warm_up._keep_settings(begun, warm_up.parse_arguments(argv))
-    warm_up._keep_settings(begun, warm_up.parse_arguments([*argv, "--report", "--processes=1"]))
-    other = warm_up.parse_arguments([*argv, "--learning-rate=1"])
-    with pytest.raises(warm_up.WarmUpError, match="another --learning-rate"):
-        warm_up._keep_settings(begun, other)
+
+    def settings(*more: str) -> WarmUp:
+        return warm_up.settings_of(warm_up.parse_arguments([*argv, *more]))
+
+    keep_settings(begun, settings())
+    keep_settings(begun, settings("--report", "--processes=1"))
+    with pytest.raises(WarmUpError, match="another --learning-rate"):
+        keep_settings(begun, settings("--learning-rate=1"))
 
 
 def test_a_mix_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,1 @@
+"""BFCL's tasks as data files: how they are split, and the tables that verl reads."""

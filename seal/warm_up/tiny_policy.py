@@ -1,0 +1,208 @@
+"""The tiny policy, which replaces an instruct checkpoint if there is none: tokenizer and weights.
+
+In: `TinyPolicy`, the settings, with training tasks to demonstrate. Out: a folder in Hugging Face's
+layout with a Qwen3-shaped model of a few million parameters, and built.json.
+
+The model learns, from demonstrations, how to talk to the environment, and it is close to even odds
+in a few decisions, on which reinforcement learning can work. It has learned nothing else, and its
+scores say nothing about real models.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from seal.launch.recipe import EXP, load_recipe
+from seal.train.backbone import load_backbone
+from seal.warm_up import supervised
+from seal.warm_up.supervised import Dialogue
+from seal.warm_up.whole_folder import BUILT, whole_folder, write_facts
+
+RECIPE = EXP / "quickstart.yaml"
+CHAT_TEMPLATE = Path(__file__).with_name("tiny_policy_chat_template.jinja")
+VOCABULARY = 4096
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+MARKS = ["<tool_call>", "</tool_call>"]
+"""No special tokens: skip_special_tokens=True must keep them, because the service parses them."""
+TOKENS_PER_BATCH = 2048
+
+
+@dataclass(frozen=True)
+class TinyPolicy:
+    """Settings of the tiny policy; all are written into built.json."""
+
+    out: Path
+    """The folder to make."""
+    task_ids: Path
+    """JSON list of the training tasks to demonstrate."""
+    dialogues: int
+    """Demonstrations of a task."""
+    epochs: int
+    """Passes over the demonstrations."""
+    learning_rate: float
+    """At its peak."""
+    max_tokens: int
+    """Of the longest demonstration that is used."""
+    seed: int
+    """Of demonstrations and weights."""
+
+
+def build(settings: TinyPolicy) -> dict[str, Any]:
+    """Make the folder `settings.out`; returns the facts in its built.json.
+
+    Raises:
+        DemonstrationError: The demonstrations failed.
+        BackboneError: The tokenizer does not fit the recipe.
+        RecipeError: exp/quickstart.yaml cannot be used.
+    """
+    started = time.perf_counter()
+    torch.manual_seed(settings.seed)
+    with whole_folder(settings.out) as out:
+        lines = out / "demonstrations.jsonl"
+        supervised.demonstrate(
+            lines,
+            "tempted",
+            f"--task-ids={settings.task_ids.resolve()}",
+            f"--dialogues={settings.dialogues}",
+            f"--seed={settings.seed}",
+        )
+        demos = list(supervised.read_demonstrations(lines))
+        tokenizer = train_tokenizer(demos)
+        config = _config(tokenizer)
+        tokenizer.save_pretrained(out)
+        config.save_pretrained(out)
+        # Loaded as a run does it, so that a demonstration has the tokens of a rollout.
+        backbone = load_backbone(str(out), load_recipe(RECIPE, []))
+        dialogues = [supervised.tokenize(backbone, demo) for demo in demos]
+        fitting = [one for one in dialogues if len(one.ids) <= settings.max_tokens]
+        model = Qwen3ForCausalLM(config)
+        loss = clone_behaviour(model, fitting, settings, pad=int(tokenizer.pad_token_id))
+        model.save_pretrained(out)
+        facts = {
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "demonstrations": len(fitting),
+            "left_out_too_long": len(dialogues) - len(fitting),
+            "demonstrations_passed": sum(demo["reward"] for demo in demos) / len(demos),
+            "mean_tokens": sum(len(dialogue.ids) for dialogue in fitting) / len(fitting),
+            "last_epoch_loss": loss,
+            "seconds": time.perf_counter() - started,
+            "settings": {key: str(value) for key, value in vars(settings).items()},
+        }
+        write_facts(out / BUILT, facts, indent=2)
+    return facts
+
+
+def train_tokenizer(demonstrations: Sequence[dict[str, Any]]) -> PreTrainedTokenizerFast:
+    """A byte-level BPE over the demonstrations as the chat template renders them."""
+    tokenizer = Tokenizer(models.BPE())
+    # Pieces end at white space only, so a tool's whole signature can become one token: dialogues
+    # are three times shorter than with a tokenizer for general text.
+    pieces = pre_tokenizers.Split(Regex(r" ?[^\s]+|\s"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY - len(MARKS),
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    untrained = _with_template(tokenizer)
+    rendered = (
+        untrained.apply_chat_template(demo["messages"], tools=demo["tools"], tokenize=False)
+        for demo in demonstrations
+    )
+    marks = re.compile("|".join(map(re.escape, [*SPECIAL, *MARKS])))
+    lines = (line for text in rendered for line in marks.sub("", text).splitlines(keepends=True))
+    tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.add_tokens([AddedToken(mark, normalized=False, special=False) for mark in MARKS])
+    return _with_template(tokenizer)
+
+
+def _with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        chat_template=CHAT_TEMPLATE.read_text("utf-8"),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        head_dim=64,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def batches(dialogues: Sequence[Dialogue], epoch: int, seed: int) -> list[list[Dialogue]]:
+    """Batches of dialogues of similar length, each at most TOKENS_PER_BATCH tokens with padding."""
+    generator = torch.Generator().manual_seed(seed * 1000 + epoch)
+    order = torch.randperm(len(dialogues), generator=generator).tolist()
+    noise = {index: place % 7 for place, index in enumerate(order)}
+    by_length = sorted(order, key=lambda index: len(dialogues[index].ids) // 16 * 16 + noise[index])
+    result: list[list[Dialogue]] = [[]]
+    for index in by_length:
+        longest = max(len(dialogue.ids) for dialogue in [*result[-1], dialogues[index]])
+        if longest * (len(result[-1]) + 1) > TOKENS_PER_BATCH and result[-1]:
+            result.append([])
+        result[-1].append(dialogues[index])
+    shuffled = torch.randperm(len(result), generator=generator).tolist()
+    return [result[index] for index in shuffled]
+
+
+def clone_behaviour(
+    model: Qwen3ForCausalLM, dialogues: Sequence[Dialogue], settings: TinyPolicy, pad: int
+) -> float:
+    """Train on the dialogues; returns the mean loss of the last epoch.
+
+    Args:
+        model: Changed in place.
+        dialogues: Demonstrations as tokens.
+        settings: Epochs, learning rate and seed.
+        pad: Token id of the padding.
+    """
+    epochs, rate = settings.epochs, settings.learning_rate
+    plan = [batch for epoch in range(epochs) for batch in batches(dialogues, epoch, settings.seed)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=rate, total_steps=len(plan), pct_start=0.1
+    )
+    losses: list[float] = []
+    model.train()
+    interval = 0.5 if sys.stderr.isatty() else 15.0
+    bar = tqdm(plan, desc="warming the tiny policy up", unit="batch", mininterval=interval)
+    for batch in bar:
+        # float32: a processor without AVX-512 multiplies bfloat16 eighty times slower.
+        summed, learnt = supervised.summed_loss(model, batch, pad)
+        loss = summed / learnt
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(float(loss.detach()))
+        bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+    last = losses[-max(1, len(plan) // epochs) :]
+    return sum(last) / len(last)
