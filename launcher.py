@@ -1,7 +1,7 @@
 """Run a recipe: python launcher.py --conf exp/SEAL.yaml [--with-bfcl] [-- key=value ...].
 
-In: a recipe of exp/ and overrides. Out: a trained policy, logs, a table of what changed; the exit
-code tells success. The work is in `seal.launch`; this file is the command line.
+In: a recipe of exp/ and overrides. Out: a trained policy, logs, and a table of the changes; the
+exit code tells success. This file is the command line; the work is in `seal.launch`.
 """
 
 import argparse
@@ -21,25 +21,26 @@ from seal.launch.folders import RunError
 from seal.launch.interrupts import ignore_interrupts, interrupt_once
 from seal.launch.processes import Family
 from seal.launch.recipe import RecipeError, load_recipe
+from seal.launch.record import Options
 from seal.launch.resume import how_to_resume, set_resume_mode
-from seal.launch.run import Launcher, Options
+from seal.launch.run import Launcher
 
 SUCCESS, FAILED, BAD_COMMAND_LINE, INTERRUPTED = 0, 1, 2, 130
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    """Command line of the launcher."""
+    """Parse the launcher's command line."""
     parser = argparse.ArgumentParser(
         prog="launcher.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Train a recipe of exp/ and print what came of it.",
+        description="Train a policy with a recipe of exp/ and print the results.",
         epilog=(
-            "Everything after -- overrides the recipe the Hydra way, for example:\n"
+            "Everything after -- overrides the recipe, in Hydra's syntax, for example:\n"
             "  launcher.py --conf exp/SEAL.yaml --with-bfcl -- "
             "trainer.experiment_name=try2 seed=2\n\n"
             "Outputs go to experiments/NAME/, the record of the launch to launcher_record/NAME/.\n"
-            "Ctrl-C ends everything that was started. Exit code: 0 done, 1 failed, 2 bad command\n"
-            "line, 130 interrupted. docs/running.md has the rest: clusters, several nodes, .env."
+            "Ctrl-C ends all processes of the run. Exit code: 0 done, 1 failed, 2 bad command\n"
+            "line, 130 interrupted. More in docs/running.md: clusters, several nodes, .env."
         ),
     )
     parser.add_argument("--conf", type=Path, required=True, help="recipe, e.g. exp/SEAL.yaml")
@@ -47,7 +48,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "--with-bfcl",
         action="store_true",
         help="start the BFCL environment service for the run and end it with the run "
-        "(BFCL_SCRIPT and BFCL_PATH in .env name another one, see example.env)",
+        "(BFCL_SCRIPT and BFCL_PATH in .env name another service, see example.env)",
     )
     parser.add_argument(
         "--with-logview",
@@ -57,8 +58,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the interrupted run of this name from its last checkpoint; without "
-        "it, outputs of that name are set aside and the run starts anew",
+        help="go on with the interrupted run of this name from its last checkpoint; without this "
+        "option a new run starts, and earlier outputs of the name are moved aside",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved configuration and exit"
@@ -66,34 +67,32 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="start no run: check machine, budget and inputs of this one, print a line for each "
-        "with what to do, and exit with 1 if one is an error. Every run makes the fast checks by "
-        "itself; this also counts the prompts of all tasks, asks the hub and tries the GPUs",
+        help="start no run: check the machine, the budget and the inputs, print a line for each "
+        "check with advice, and exit with 1 if there is an error. Every run makes the fast checks; "
+        "this option also counts the prompts of all tasks, asks the hub and tries the GPUs",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="after --: overrides")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; the exit code tells success."""
+    """Run the command; returns the exit code."""
     args = parse_arguments(argv)
-    complaints = Console(stderr=True, soft_wrap=True, style="red", highlight=False, markup=False)
+    errors = Console(stderr=True, soft_wrap=True, style="red", highlight=False, markup=False)
     interrupt_once()
-    # Variables that are set already stay as they are.
+    # Variables that are already set keep their values.
     load_dotenv(folders.ROOT / ".env")
     try:
         recipe = load_recipe(args.conf, args.overrides)
         set_resume_mode(recipe, args.overrides, args.resume)
     except (RecipeError, RunError) as error:
-        complaints.print(f"launcher: {error}")
+        errors.print(f"launcher: {error}")
         return BAD_COMMAND_LINE
     except KeyboardInterrupt:
         return INTERRUPTED
     if args.dry_run:
         print(OmegaConf.to_yaml(recipe), end="")
         return SUCCESS
-    if args.check:
-        return _check(recipe, args, complaints)
     options = Options(
         conf=args.conf,
         overrides=args.overrides,
@@ -102,16 +101,18 @@ def main(argv: list[str]) -> int:
         with_logview=args.with_logview,
         resume=args.resume,
     )
-    return _launch(Launcher(Console(), recipe, options, Family()), complaints)
+    if args.check:
+        return _check(recipe, options, errors)
+    return _launch(Launcher(Console(), recipe, options, Family()), errors)
 
 
-def _check(recipe: DictConfig, args: argparse.Namespace, complaints: Console) -> int:
+def _check(recipe: DictConfig, options: Options, errors: Console) -> int:
     family = Family()
     try:
-        with complaints.status("checking"):
-            found = check(recipe, args.with_bfcl, args.resume, family)
+        with errors.status("checking"):
+            found = check(recipe, options.with_bfcl, options.resume, family)
     except RunError as error:
-        complaints.print(f"launcher: {error}")
+        errors.print(f"launcher: {error}")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -122,22 +123,22 @@ def _check(recipe: DictConfig, args: argparse.Namespace, complaints: Console) ->
     return FAILED if any(one.level is Level.ERROR for one in found) else SUCCESS
 
 
-def _launch(launcher: Launcher, complaints: Console) -> int:
+def _launch(launcher: Launcher, errors: Console) -> int:
     try:
         launcher.run()
         return SUCCESS
     except (RunError, EnvironmentFault) as error:
-        complaints.print(f"launcher: {error}")
+        errors.print(f"launcher: {error}")
         code = FAILED
     except KeyboardInterrupt:
-        complaints.print("launcher: interrupted")
+        errors.print("launcher: interrupted")
         code = INTERRUPTED
     if launcher.left:
-        complaints.print(f"launcher: these processes cannot be ended: {launcher.left}")
+        errors.print(f"launcher: these processes could not be ended: {launcher.left}")
     else:
-        complaints.print("launcher: all processes of the run have ended")
+        errors.print("launcher: all processes of the run have ended")
     if launcher.trains:
-        complaints.print(f"launcher: {how_to_resume(launcher.recipe, launcher.options.argv)}")
+        errors.print(f"launcher: {how_to_resume(launcher.recipe, launcher.options.argv)}")
     return code
 
 

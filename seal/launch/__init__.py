@@ -1,5 +1,4 @@
-"""What `launcher.py` does: compose a recipe, start the processes, watch them, report.
+"""The work of `launcher.py`: compose a recipe, start the processes, watch them, report.
 
-Standard library, the client, Hydra, psutil, pyarrow and rich; never torch or verl, so it starts at
-once.
+This package does not import torch or verl, so the launcher starts at once.
 """

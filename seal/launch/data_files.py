@@ -1,4 +1,4 @@
-"""The data files a recipe names: where they are, and how many training steps they make."""
+"""The data files of a recipe: their paths, and the number of training steps they give."""
 
 from pathlib import Path
 
@@ -9,26 +9,25 @@ from seal.launch.folders import RunError
 
 
 def data_files(recipe: DictConfig, key: str) -> list[Path]:
-    """The files of `data.<key>`, which is one path or a list."""
+    """The files of `data.<key>`, which is one path or a list of paths."""
     value = recipe.data[key]
-    return [
-        folders.ROOT / str(one) for one in (value if isinstance(value, ListConfig) else [value])
-    ]
+    paths = value if isinstance(value, ListConfig) else [value]
+    return [folders.ROOT / str(path) for path in paths]
 
 
 def total_steps(recipe: DictConfig) -> int | None:
-    """Training steps of the run: as the recipe says, or as verl works them out from the epochs.
+    """Training steps of the run, from the recipe or, as verl does it, from the number of epochs.
 
     Returns:
-        Steps, at most: verl makes fewer if it drops overlong prompts. None where the training data
-        is not parquet.
+        The largest possible number: verl makes fewer steps if it drops overlong prompts. None if
+        the training data is not parquet.
 
     Raises:
-        RunError: A file cannot be read.
+        RunError: A data file cannot be read.
     """
     if recipe.trainer.total_training_steps is not None:
         return int(recipe.trainer.total_training_steps)
-    # Half a second, which a run that says its steps need not wait.
+    # The import takes half a second, and only recipes without total_training_steps need it.
     import pyarrow.parquet
 
     rows = 0

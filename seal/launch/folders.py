@@ -1,4 +1,4 @@
-"""Where a run's outputs lie, and whose they are: folders by name, the lock of a name.
+"""The folders of a run, and the lock that gives a run's name to one launcher.
 
 In: the resolved recipe. Out: paths below the project's folder. A run named NAME owns
 `experiments/NAME/`, `experiments/tech_synthetic/NAME/` and `launcher_record/NAME/`.
@@ -6,6 +6,7 @@ In: the resolved recipe. Out: paths below the project's folder. A run named NAME
 
 import errno
 import fcntl
+import itertools
 import json
 import platform
 import re
@@ -21,7 +22,7 @@ from seal import ROOT as ROOT
 
 _OUTPUTS = ("experiments", "experiments/tech_synthetic", "launcher_record")
 _SHARED = ("tech_synthetic", "tiny_policy", "prompt_tokens")
-"""Folders in experiments/ that belong to no run: all validation logs, a model, token counts."""
+"""Folders in experiments/ that belong to no run: validation logs, a model, token counts."""
 _FOLDER_KEYS = (
     "trainer.default_local_dir",
     "trainer.validation_data_dir",
@@ -35,63 +36,79 @@ class RunError(Exception):
 
 
 def run_name(recipe: DictConfig) -> str:
-    """The run's name, which names its folders.
+    """The run's name, which is also the name of its folders.
 
     Raises:
-        RunError: It cannot name a folder.
+        RunError: The name cannot be used for a folder, or its folder has another use.
     """
     name = str(recipe.trainer.experiment_name)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise RunError(
-            f"trainer.experiment_name={name!r} names folders: use letters, digits, '.', '_' and "
-            "'-', a letter or digit first, at most 100"
+            f"trainer.experiment_name={name!r} cannot name a folder: use at most 100 letters, "
+            "digits, '.', '_' and '-', and begin with a letter or a digit"
         )
     model = OmegaConf.select(recipe, "actor_rollout_ref.model.path")
     in_run = (ROOT / "experiments" / name).resolve()
-    # A run that starts anew moves the folder of its name.
+    # A new run moves the folder of its name aside.
     if name in _SHARED or (model and (ROOT / str(model)).resolve().is_relative_to(in_run)):
         raise RunError(
-            f"trainer.experiment_name={name!r}: experiments/{name} is in use for something else "
-            "than a run; choose another name"
+            f"trainer.experiment_name={name!r}: the folder experiments/{name} has another use; "
+            "choose another name"
         )
     if name.endswith(".lock"):
         raise RunError(
-            f"trainer.experiment_name={name!r}: names that end in .lock are kept for the "
-            "launcher's own files; choose another name"
+            f"trainer.experiment_name={name!r}: the launcher's lock files end in .lock; choose "
+            "another name"
         )
     return name
 
 
 def record_folder(recipe: DictConfig) -> Path:
-    """Where the run's first launch is recorded; those that resumed it are folders in it."""
+    """Folder with the record of the run's first launch; launches that resumed it are inside."""
     return ROOT / "launcher_record" / run_name(recipe)
+
+
+def checkpoint_folder(recipe: DictConfig) -> Path:
+    """Folder of the run's checkpoints."""
+    return ROOT / str(recipe.trainer.default_local_dir)
+
+
+def loop_folder(recipe: DictConfig) -> Path:
+    """Folder of the run's loop log."""
+    return ROOT / str(recipe.seal.loop_dir)
+
+
+def _outputs(recipe: DictConfig) -> list[Path]:
+    return [ROOT / parent / run_name(recipe) for parent in _OUTPUTS]
 
 
 def set_earlier_outputs_aside(recipe: DictConfig) -> Path | None:
     """Move the outputs of an earlier run of the same name to NAME.1, NAME.2, ...
 
     Returns:
-        Where its training outputs (or, without any, its record) are now; None if there were none.
+        The new path of its training outputs, or of its record if it has no other outputs. None if
+        there was no earlier run.
     """
-    name = run_name(recipe)
-    there = [ROOT / parent / name for parent in _OUTPUTS if (ROOT / parent / name).exists()]
-    if not there:
-        return None
-    number = 1
-    # One number for all of a run's folders.
-    while any((ROOT / parent / f"{name}.{number}").exists() for parent in _OUTPUTS):
-        number += 1
-    moved = [old.rename(old.with_name(f"{name}.{number}")) for old in there]
-    return moved[0]
+    outputs = _outputs(recipe)
+    # All folders of a run get the same number.
+    for number in itertools.count(1):
+        new = [path.with_name(f"{path.name}.{number}") for path in outputs]
+        if not any(path.exists() for path in new):
+            break
+    pairs = zip(outputs, new, strict=True)
+    moved = [old.rename(path) for old, path in pairs if old.exists()]
+    return moved[0] if moved else None
 
 
 def check_outputs_free(recipe: DictConfig) -> None:
-    """Refuse to start anew into a folder that is not the run's own and holds something.
+    """Check that a new run does not write into files of something else.
+
+    `set_earlier_outputs_aside` moves the run's own folders only.
 
     Raises:
-        RunError: A key names such a folder; setting the run's outputs aside would not reach it.
+        RunError: A key names a folder that is not the run's own and is not empty.
     """
-    own = [(ROOT / parent / run_name(recipe)).resolve() for parent in _OUTPUTS]
+    own = [folder.resolve() for folder in _outputs(recipe)]
     for key in _FOLDER_KEYS:
         value = OmegaConf.select(recipe, key)
         if value is None:
@@ -101,31 +118,31 @@ def check_outputs_free(recipe: DictConfig) -> None:
             continue
         if not path.is_dir() or any(path.iterdir()):
             raise RunError(
-                f"{key}={value} holds something already, and a run that starts anew would write "
-                "into it; name a folder that is empty or not there, or leave the key out"
+                f"{key}={value} is not empty, and a new run would write into it; name a folder "
+                "that is empty or does not exist, or leave the key out"
             )
 
 
 @contextmanager
 def locked_name(recipe: DictConfig, launch_id: str) -> Iterator[str | None]:
-    """Hold the run's name on this machine, so that no second launch writes into its folders.
+    """Lock the run's name on this machine, so that no second launch writes into its folders.
 
     The system frees the lock when this process ends, however it ends.
 
     Args:
         recipe: Resolved recipe.
-        launch_id: Mark of this launch's processes.
+        launch_id: Id of this launch, which its processes carry.
 
     Yields:
-        The mark of the launch that had the name before: if it was killed, it may have left
-        processes behind. None without one, and where the file system has no locks, as that launch
-        may then be alive.
+        The id of the launch that had the name before; if it was killed, processes of it may still
+        run. None if there was no launch before. Also None if the file system has no locks: the
+        earlier launch may then be alive.
 
     Raises:
-        RunError: Another launcher on this machine runs the name; its process id is named.
+        RunError: Another launcher on this machine runs this name; its process id is named.
     """
     name = run_name(recipe)
-    # Beside the record's folder, which is moved when a run of the same name starts anew.
+    # Not in the record's folder: a new run of the same name moves that folder.
     path = ROOT / "launcher_record" / f"{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -135,7 +152,7 @@ def locked_name(recipe: DictConfig, launch_id: str) -> Iterator[str | None]:
         except BlockingIOError:
             taken = True
         except OSError as error:
-            # Some cluster file systems have no locks; a run is worth more than this check.
+            # Some cluster file systems have no locks. The run starts without this check.
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
             locked = False
@@ -163,7 +180,8 @@ def _is_alive(holder: dict[str, Any]) -> bool:
     if holder.get("host") != platform.node():
         return False
     try:
-        # A process id is used again; the clock may have been set since.
+        # The system reuses process ids, so the start time has to match too. Two seconds allow for
+        # a clock that was adjusted.
         created = float(psutil.Process(holder["pid"]).create_time())
         return abs(created - float(holder["created"])) < 2.0
     except (psutil.Error, KeyError, TypeError, ValueError):

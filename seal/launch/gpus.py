@@ -1,7 +1,7 @@
-"""The GPUs of this machine, asked through NVML (nvidia-ml-py, one of the CUDA packages).
+"""The GPUs of this machine, by NVML (nvidia-ml-py, one of the CUDA packages).
 
-In: the driver and CUDA_VISIBLE_DEVICES. Out: `Gpus`, or a sentence on why NVML cannot be asked. An
-answer takes milliseconds and no memory of a GPU; torch would take both.
+In: the driver and CUDA_VISIBLE_DEVICES. Out: `Gpus`, with the reason if NVML does not work. NVML
+answers within milliseconds and uses no GPU memory; torch would need seconds and memory.
 """
 
 import importlib
@@ -11,37 +11,37 @@ from typing import Any
 
 
 class NvmlError(Exception):
-    """NVML cannot be asked; the message says why."""
+    """NVML does not work; the message says why."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, at the moment it was asked."""
+    """The state of one GPU."""
 
     name: str
     total_bytes: int
     free_bytes: int
-    """What no process has taken."""
+    """Memory that no process uses."""
     capability: tuple[int, int]
     """CUDA's compute capability, e.g. (9, 0)."""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """What NVML says of a machine."""
+    """What NVML reports about a machine."""
 
     seen: tuple[Gpu, ...] = ()
-    """Those that CUDA_VISIBLE_DEVICES leaves."""
+    """The GPUs that CUDA_VISIBLE_DEVICES allows."""
     driver: str = ""
     """The driver's version, e.g. 580.65.06."""
     cuda: tuple[int, int] = (0, 0)
     """The newest CUDA that the driver runs, e.g. (13, 0)."""
     unknown: str = ""
-    """Why NVML cannot be asked; empty where it can."""
+    """Why NVML does not work; empty if it works."""
 
 
 def visible() -> tuple[Any, list[Any]]:
-    """NVML, and a handle of each GPU that CUDA_VISIBLE_DEVICES leaves.
+    """The NVML module, and a handle of each GPU that CUDA_VISIBLE_DEVICES allows.
 
     Raises:
         NvmlError: nvidia-ml-py is not installed, there is no driver, or NVML fails.
@@ -55,20 +55,19 @@ def visible() -> tuple[Any, list[Any]]:
         return nvml, [_handle(nvml, name) for name in stripped if name not in ("", "-1")]
     except ImportError as error:
         raise NvmlError(
-            "nvidia-ml-py is not installed, which comes with the CUDA packages: "
-            "bash install.sh --cuda"
+            "nvidia-ml-py is not installed; it comes with the CUDA packages: bash install.sh --cuda"
         ) from error
     except Exception as error:  # noqa: BLE001 - NVML's errors derive from Exception alone
         raise NvmlError(f"NVML says: {error}") from error
 
 
 def text(name: str | bytes) -> str:
-    """A name as NVML gives it, which is bytes in some versions."""
+    """A string of NVML, which is bytes in some versions of the package."""
     return name.decode() if isinstance(name, bytes) else name
 
 
 def read() -> Gpus:
-    """Ask NVML."""
+    """Read the state of all GPUs."""
     try:
         nvml, handles = visible()
     except NvmlError as error:

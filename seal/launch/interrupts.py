@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal, all of which end a run the same way: once."""
+"""Ctrl-C, SIGTERM and a closed terminal: each of them ends a run, and only the first counts."""
 
 import signal
 from types import FrameType
@@ -7,9 +7,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def interrupt_once() -> None:
-    """Have the first of these signals raise KeyboardInterrupt and later ones do nothing.
+    """Let the first of these signals raise KeyboardInterrupt, and ignore later ones.
 
-    A second Ctrl-C must not stop the launcher from ending the processes it has started.
+    A second Ctrl-C must not stop the launcher while it ends the processes of the run.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -17,12 +17,12 @@ def interrupt_once() -> None:
         raise KeyboardInterrupt
 
     for number in _SIGNALS:
-        # nohup has SIGHUP ignored, and it stays so.
+        # nohup ignores SIGHUP, and that must not change.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
 
 
 def ignore_interrupts() -> None:
-    """Let nothing come between this and the end of the run's processes."""
+    """Ignore these signals from now on, so that the run's processes can be ended."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,11 +1,14 @@
-"""Which keys a recipe may have: verl's own, and those that exp/SEAL.yaml defines.
+"""The keys that a recipe may have: verl's own, and those that exp/SEAL.yaml defines.
 
-In: composed configurations as plain dicts. Out: names like trainer.total_epochs. Called by
-`seal.launch.recipe`. Values are not looked at: types are the business of whoever reads them.
+In: composed configurations as plain dicts. Out: names like trainer.total_epochs. Values are not
+checked; the code that reads them does that.
 
-Three things take any key. A section that is empty or null by default is handed on as it is
-(engine_kwargs, override_config, launcher.environment). A section that names a class of verl's takes
-the fields of that class, of which verl's files list only some. OPEN names the rest.
+Three kinds of sections take other keys too:
+- a section that is empty or null by default, which is passed on unchanged (engine_kwargs,
+  override_config, launcher.environment);
+- a section that names a class of verl: it takes all fields of the class, and verl's files list only
+  some of them;
+- the sections in OPEN.
 """
 
 import ast
@@ -16,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 OWN = ("seed", "env_service", "seal", "launcher", "trainer.env_failure")
-"""Keys and sections that exp/SEAL.yaml defines; every other one is verl's."""
+"""Keys and sections that exp/SEAL.yaml defines; all other keys are verl's."""
 
 OPEN = (
     # Arguments of ray.init.
     "ray_kwargs.ray_init",
-    # Labels, some of which have a second name; the trainer checks them.
+    # Labels, some with a second name; the trainer checks them.
     "seal.weights.utilities",
 )
-"""Sections that take any key although they are not empty by default."""
+"""Sections that take any key, although they are not empty by default."""
 
 
 def names(section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every key of nested sections, sections included.
+    """All keys of nested sections, including the sections themselves.
 
     >>> list(names({"a": {"b": 1}}))
     ['a', 'a.b']
@@ -47,7 +50,7 @@ def unknown(
     Args:
         recipe: The composed recipe, interpolations as text.
         verl: verl's own configuration, composed alone.
-        seal: exp/SEAL.yaml, composed; only what OWN names counts.
+        seal: exp/SEAL.yaml, composed; only the keys in OWN count.
         package: Folder of the verl package.
     """
     return list(_unknown(recipe, _merged(verl, seal), package, ""))
@@ -76,28 +79,28 @@ def _unknown(
             inner = known[key]
             if isinstance(inner, dict):
                 yield from _unknown(value, inner, package, f"{name}.")
-            else:  # a single value there, so no key below it
+            else:  # The known value is not a section, so it has no keys.
                 yield from (f"{name}.{below}" for below in value)
 
 
 def _is_open(name: str, default: object) -> bool:
     if name in OPEN or default is None or default == {}:
         return True
-    # Not known before it is resolved, or not set at all.
+    # An interpolation may resolve to a section, and "???" may be set to one.
     return isinstance(default, str) and ("${" in default or default == "???")
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The keys most like a misspelt one, as the end of a sentence."""
+    """The keys most like a misspelt one, as text."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    # The right key in the wrong section.
+    # The key may be right and the section wrong.
     last = [other for other in known if other.split(".")[-1] == name.split(".")[-1]]
     return ", ".join(list(dict.fromkeys([*near, *last]))[:3]) or "see --dry-run for all keys"
 
 
 @functools.cache
 def _declared(target: str | None, package: Path) -> frozenset[str]:
-    """Fields of a configuration class of verl, read from its source: an import takes seconds."""
+    """Fields of a configuration class of verl, from its source, as an import takes seconds."""
     if not isinstance(target, str) or not target.startswith(f"{package.name}."):
         return frozenset()
     *folders, class_name = target.split(".")[1:]

@@ -1,27 +1,29 @@
-"""What a recipe takes of a GPU's memory, in closed form: for `launcher.py --check` and for plans.
+"""GPU memory that a recipe needs, in closed form.
 
-In: a model's sizes and a recipe's settings. Out: bytes of one GPU, in the two moments that decide.
+In: the sizes of a model and the settings of a recipe. Out: bytes of one GPU, at the two moments
+that need most.
 
-**Update** of the policy, the rollout engine asleep; verl 0.9.1 with FSDP2 over N GPUs:
+**Update** of the policy while the rollout engine sleeps; verl 0.9.1 with FSDP2 over N GPUs:
 
     weights 4 P/N, gradients 4 P/N, Adam's moments 8 P/N       float32, P parameters
     + 2 x layers x tokens x hidden                             inputs of the layers, bfloat16, kept
                                                                for the backward pass
     + the largest of three stages:
       head       logits (bfloat16) and their chunks, the head's gathered weight and its gradient
-      layer      one layer computed again with its gradients, gathered weights of two layers
+      layer      one recomputed layer with its gradients, gathered weights of two layers
       embedding  gathered, its gradient in bfloat16 and in float32
 
-**Wake-up**: gradients are gone; vLLM takes its share of the GPU for weights and cache, beside what
-the trainer leaves there (`ActorRolloutRefWorker.update_weights`). While weights are sent, the
-trainer also has the largest of them in float32 and a bucket; the cache comes after that. The
-reference policy lies in pinned memory of the host (`CPUOffloadPolicy`) and comes layer by layer, in
-a pass that is smaller than an update.
+**Wake-up** of the rollout engine: the gradients are freed. vLLM takes its share of the GPU for
+weights and cache; the trainer's remaining memory comes on top
+(`ActorRolloutRefWorker.update_weights`). During a transfer of weights the trainer also has the
+largest weight in float32 and a bucket; vLLM allocates the cache after that. The reference policy is
+in pinned memory of the host (`CPUOffloadPolicy`). It comes to the GPU layer by layer, in a pass
+that needs less than an update.
 
-The second source is `seal/train/memory_simulation.py`, torch's own tracker on fake tensors: a test
-holds the updates of both together within 10 %. Neither has seen a GPU. On Qwen3.5 the
-tracker fails, as the vision part has no forward pass: its linear layers are counted like attention,
-without what their kernels work in.
+The second source is `seal/train/memory_simulation.py`, torch's own tracker on fake tensors. A test
+checks that both agree on updates within 10 %. Neither was compared with a GPU. The tracker fails on
+Qwen3.5, because the vision part has no forward pass. The formulas count its linear layers like
+attention, without the working memory of their kernels.
 """
 
 from dataclasses import dataclass
@@ -32,40 +34,42 @@ from omegaconf import DictConfig
 from seal.launch.shapes import Shape
 
 CHUNK_BYTES = 2**26
-"""Of a chunk of logits in float32; seal.train.log_probs has the same."""
+"""Size of a chunk of logits in float32, the same as in seal.train.log_probs."""
 ASIDE_BYTES = 4_000_000_000
-"""For what no formula here has: contexts of two processes, NCCL's buffers, CUDA graphs, holes
-between tensors. Assumed, not measured."""
+"""Allowance for memory without a formula: contexts of two processes, NCCL's buffers, CUDA graphs,
+fragmentation. Assumed, not measured."""
 UNEVEN = 1.3
-"""How far micro-batches of a dynamic size go beyond their budget of tokens: verl balances them by
-attention's work. The largest of 900 drawn batches had 1.30 times the budget."""
+"""Largest size of a dynamic micro-batch, as a multiple of its token budget. verl balances
+micro-batches by the work of attention; the largest of 900 drawn batches had 1.30 times its budget.
+"""
 
 Offload = Literal["none", "between", "always"]
-"""Where the trainer's state is: on the GPU; on the host while the rollout engine works; always on
-the host, and layer by layer on the GPU (FSDP2's CPUOffloadPolicy, Adam on the processor)."""
+"""Where the trainer's state is. none: on the GPU. between: on the host while the rollout engine
+works. always: on the host, and layer by layer on the GPU (FSDP2's CPUOffloadPolicy, Adam on the
+processor)."""
 
 
 class UnplannedError(Exception):
-    """The formulas do not hold for the recipe; the message says why."""
+    """The formulas do not cover the recipe; the message says why."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a recipe says about memory."""
+    """Settings of a recipe that memory depends on."""
 
     gpus: int
-    """All GPUs of the run."""
+    """Number of GPUs of the run."""
     tokens: int
-    """Of a micro-batch, at most."""
+    """Tokens of a micro-batch, at most."""
     own: int
-    """Those of them that the policy wrote, at most."""
+    """Tokens of a micro-batch that the policy wrote, at most."""
     offload: Offload
     utilization: float
     """`gpu_memory_utilization`: vLLM's share of a GPU."""
     tensor_parallel: int
     """GPUs that share a copy of the rollout engine's weights."""
     bucket_bytes: int
-    """Of a transfer of weights."""
+    """Size of a bucket in a transfer of weights."""
     dialogue: int
     """Tokens of the longest dialogue."""
 
@@ -78,39 +82,39 @@ class Plan:
     gradients: int
     optimizer: int
     activations: int
-    """Everything that an update's forward and backward pass add, without logits."""
+    """Memory that the forward and backward pass of an update add, without logits."""
     logits: int
-    """With their chunks."""
+    """Logits and their chunks."""
     resident: int
-    """What the trainer keeps on the GPU while the rollout engine works."""
+    """Memory of the trainer while the rollout engine works."""
     transfer: int
-    """What the trainer adds while it sends weights."""
+    """Memory that the trainer adds while it sends weights."""
     engine_weights: int
-    """The rollout engine's, bfloat16."""
+    """Weights of the rollout engine in bfloat16."""
     engine_least: int
-    """With the cache of one dialogue and a gigabyte to work in."""
+    """These weights, the cache of one dialogue and a gigabyte of working memory."""
     utilization: float
-    """Of the recipe."""
+    """vLLM's share of the GPU in the recipe."""
 
     @property
     def update(self) -> int:
-        """At the peak of an update."""
+        """Bytes at the peak of an update."""
         parts = (self.weights, self.gradients, self.optimizer, self.activations, self.logits)
         return sum(parts) + ASIDE_BYTES
 
     def wake(self, memory: int, utilization: float | None = None) -> int:
-        """At wake-up and while rollouts are made, on a GPU with `memory` bytes.
+        """Bytes at wake-up and during rollouts.
 
         Args:
             memory: Bytes of the GPU.
-            utilization: vLLM's share; None: the recipe's.
+            utilization: vLLM's share of the GPU; None: the share in the recipe.
         """
         share = self.utilization if utilization is None else utilization
         asleep = self.resident + ASIDE_BYTES
         return asleep + max(round(share * memory), self.engine_weights + self.transfer)
 
     def largest_utilization(self, memory: int) -> float | None:
-        """The largest share for vLLM that fits, in hundredths, at most 0.9; None: none does.
+        """The largest share for vLLM that fits: a multiple of 0.01, at most 0.9; None if none fits.
 
         Args:
             memory: Bytes of the GPU.
@@ -124,17 +128,17 @@ class Plan:
 
 
 def settings_of(recipe: DictConfig) -> Settings:
-    """What a resolved recipe for GPUs says about memory.
+    """The settings of a resolved recipe for GPUs.
 
     Raises:
-        UnplannedError: It trains adapters, does without checkpointing or has no FSDP2.
+        UnplannedError: The recipe trains adapters, or uses no gradient checkpointing or no FSDP2.
     """
     ours = recipe.actor_rollout_ref
     model, actor, rollout = ours.model, ours.actor, ours.rollout
     if model.lora_rank > 0 or not model.enable_gradient_checkpointing or actor.strategy != "fsdp2":
         raise UnplannedError(
-            "memory is planned for whole weights (lora_rank 0) with gradient checkpointing and "
-            "fsdp2 alone"
+            "the formulas cover whole weights (lora_rank 0) with gradient checkpointing and fsdp2 "
+            "only"
         )
     dialogue = recipe.data.max_prompt_length + recipe.data.max_response_length
     if actor.use_dynamic_bsz:
@@ -163,8 +167,8 @@ def plan(shape: Shape, settings: Settings) -> Plan:
     """Bytes of one GPU.
 
     Args:
-        shape: The model's sizes.
-        settings: The recipe's.
+        shape: Sizes of the model.
+        settings: Settings of the recipe.
     """
     per_rank = shape.parameters // settings.gpus
     always = settings.offload == "always"
@@ -180,7 +184,7 @@ def plan(shape: Shape, settings: Settings) -> Plan:
         activations=activations,
         logits=logits,
         resident=weights + moments if settings.offload == "none" else 0,
-        # A weight is gathered in float32 from a shard and goes through a bucket, or alone.
+        # A weight is gathered in float32. It is sent in a bucket, or alone if it is larger.
         transfer=4 * table + settings.bucket_bytes,
         engine_weights=engine_weights,
         engine_least=engine_weights + cache + 10**9,
@@ -189,21 +193,21 @@ def plan(shape: Shape, settings: Settings) -> Plan:
 
 
 def _update(shape: Shape, tokens: int, own: int) -> tuple[int, int]:
-    """Logits, and what else an update adds, at the largest of its stages."""
+    """Bytes of logits and of everything else that an update adds, at its largest stage."""
     stream, table = tokens * shape.hidden, 2 * shape.vocabulary * shape.hidden
     kept = 2 * shape.layers * stream
     layer = 2 * shape.layer_parameters
-    # A shared embedding belongs to the root, so it is gathered in all of the backward pass.
+    # A shared embedding belongs to the root module, which stays gathered in the backward pass.
     shared = table if shape.tied else 0
     exact = 4 * own * shape.vocabulary
     chunk = min(CHUNK_BYTES, exact)
     chunks = 2 * chunk + 2 * min(CHUNK_BYTES, exact - chunk)
     stages = (
-        # Chunks; or, when these are done, the gradient of the head's weight.
+        # First the chunks, then the gradient of the head's weight.
         (exact // 2 + chunks, kept + 8 * stream),
         (exact // 2, kept + 8 * stream + 2 * table + 2 * own * shape.hidden),
-        # Seven tensors of the MLP's width and as many of the stream's; the last layer is computed
-        # again while the head's gradient is reduced in float32.
+        # Seven tensors of the MLP's width and seven of the stream's. The last layer is recomputed
+        # while the head's gradient is reduced in float32.
         (
             0,
             kept

@@ -1,7 +1,8 @@
-"""The processes a run is made of, and their end.
+"""The processes of a run: their start and their end.
 
-Every process the launcher starts inherits a mark in its environment, so that those which
-detach themselves (Ray's daemons do) are found and ended by id, whatever way the run ends.
+Every process that the launcher starts inherits the launch id in an environment variable. Processes
+that detach themselves, as Ray's daemons do, are found by it, and the launcher ends them by process
+id, however the run ends.
 """
 
 import contextlib
@@ -9,13 +10,13 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-_MARK = "SEAL_LAUNCH_ID"
+_VARIABLE = "SEAL_LAUNCH_ID"
 
 
 @dataclass
@@ -26,21 +27,21 @@ class Family:
     """
 
     launch_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Value of the mark; unique to this run."""
+    """Value of the environment variable; unique to this launch."""
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    """What `start` has started."""
+    """The processes that `start` started."""
     peak_bytes: int = 0
-    """Largest private memory of the whole family that `sample_memory` has seen."""
+    """Largest private memory of all processes together, in bytes, that `sample_memory` saw."""
 
     def start(
         self, command: Sequence[str], log: Path | None, environment: Mapping[str, str], cwd: Path
     ) -> subprocess.Popen[bytes]:
-        """Start a process in a session of its own, which Ctrl-C in a terminal does not reach.
+        """Start a process in its own session, so that Ctrl-C in the terminal does not reach it.
 
         Args:
             command: Program and arguments.
-            log: File its output is added to; None leaves it on the launcher's own.
-            environment: Variables on top of the launcher's.
+            log: File to append its output to; None: the output goes where the launcher's goes.
+            environment: Variables to add to the launcher's own.
             cwd: Folder to run in.
         """
         with contextlib.ExitStack() as closing:
@@ -51,7 +52,7 @@ class Family:
             child = subprocess.Popen(
                 command,
                 cwd=cwd,
-                env={**os.environ, **environment, _MARK: self.launch_id},
+                env={**os.environ, **environment, _VARIABLE: self.launch_id},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
@@ -61,35 +62,33 @@ class Family:
         return child
 
     def members(self) -> list[psutil.Process]:
-        """Live processes that carry the mark, and their descendants.
+        """Live processes with the launch id, and their descendants.
 
-        Descendants count because a process that changes its title may overwrite its environment,
-        mark included, as Ray's agents do.
+        A process that changes its title may overwrite its environment, as Ray's agents do. Such a
+        process is found as a descendant.
         """
-        processes: dict[int, psutil.Process] = {}
-        children: dict[int, list[int]] = {}
-        marked: list[int] = []
-        # One pass over all processes: on a large machine asking each for its children takes
-        # longer than the whole end may.
+        children: dict[int, list[psutil.Process]] = {}
+        waiting: list[psutil.Process] = []
+        # One pass over the process table. psutil's children() makes a pass for every process,
+        # which takes too long on a large machine.
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                children.setdefault(process.ppid(), []).append(process.pid)
-                processes[process.pid] = process
-                if process.environ().get(_MARK) == self.launch_id:
-                    marked.append(process.pid)
+                children.setdefault(process.ppid(), []).append(process)
+                if process.environ().get(_VARIABLE) == self.launch_id:
+                    waiting.append(process)
         found: dict[int, psutil.Process] = {}
-        while marked:
-            pid = marked.pop()
-            if pid not in found and pid in processes:
-                found[pid] = processes[pid]
-                marked += children.get(pid, ())
+        while waiting:
+            process = waiting.pop()
+            if process.pid not in found:
+                found[process.pid] = process
+                waiting += children.get(process.pid, ())
         return list(found.values())
 
     def sample_memory(self) -> None:
-        """Note the family's private memory (resident less shared) if it is the largest so far.
+        """Update `peak_bytes` with the private memory (resident minus shared) of all processes.
 
-        Proportional memory (PSS) would count what is shared once, too, but to read it the kernel
-        walks every page: seconds of a core for a run of some gigabytes.
+        Proportional memory (PSS) would count shared pages as well, once. But the kernel walks every
+        page to compute it, which takes seconds for a run of some gigabytes.
         """
         total = 0
         for process in self.members():
@@ -99,41 +98,38 @@ class Family:
         self.peak_bytes = max(self.peak_bytes, total)
 
     def end(self, patience_s: float = 4.0, limit_s: float = 9.0) -> list[int]:
-        """End every member: ask first, then kill.
+        """End every process: first SIGTERM, then SIGKILL.
 
         Args:
-            patience_s: Seconds a member has to end by itself.
-            limit_s: Seconds after which nothing more is waited for.
+            patience_s: Seconds that a process has between the two signals.
+            limit_s: Seconds after which this function returns in any case.
 
         Returns:
-            Process ids that are still there: none, unless the kernel itself keeps a process (a
+            Ids of processes that still run. There are none, unless the kernel keeps a process (a
             hanging file system, a driver).
         """
         started = time.monotonic()
-        # Kept from the start: a descendant is no longer found once its parent has gone.
+        # A descendant is no longer found once its parent has gone, so all are remembered.
         known = {process.pid: process for process in self.members()}
-        asked: set[psutil.Process] = set()
-        while (left := self._left(known)) and time.monotonic() - started < patience_s:
-            _each(psutil.Process.terminate, [process for process in left if process not in asked])
-            asked.update(left)
-            psutil.wait_procs(left, timeout=0.2)
-        while (left := self._left(known)) and time.monotonic() - started < limit_s:
-            _each(psutil.Process.kill, left)
-            psutil.wait_procs(left, timeout=0.5)
+        for signal, until_s in (
+            (psutil.Process.terminate, patience_s),
+            (psutil.Process.kill, limit_s),
+        ):
+            signalled: set[psutil.Process] = set()
+            while (left := self._left(known)) and time.monotonic() - started < until_s:
+                for process in set(left) - signalled:
+                    with contextlib.suppress(psutil.Error):
+                        signal(process)
+                signalled.update(left)
+                psutil.wait_procs(left, timeout=0.2)
         for child in self.children:
-            child.poll()  # collects it, so that it does not stay a zombie
+            child.poll()  # reaps it, so that it does not stay a zombie
         return [process.pid for process in left]
 
     def _left(self, known: dict[int, psutil.Process]) -> list[psutil.Process]:
-        """Members old and new that still run; psutil tells a reused process id apart."""
+        """Known and new processes that still run; psutil notices a reused process id."""
         known.update((process.pid, process) for process in self.members())
         return [process for process in known.values() if _runs(process)]
-
-
-def _each(action: Callable[[psutil.Process], None], processes: Iterable[psutil.Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            action(process)
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -144,7 +140,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def last_lines(path: Path, most_bytes: int = 200_000) -> list[str]:
-    """The last lines of a log of any size, whole; none where there is no log."""
+    """The last complete lines of a log of any size; none if the file does not exist."""
     if not path.exists():
         return []
     with path.open("rb") as file:

@@ -1,8 +1,7 @@
-"""What the processor multiplies fast, for runs without an accelerator.
+"""The processor of this machine: its name, and the fast floating-point type on it.
 
-Out: the floating-point type to compute in. bfloat16 is twice as fast as float32 on a processor with
-instructions for it (AVX512-BF16 or AMX) and eighty times slower on one without AVX-512. Called by
-recipes, as the resolver `cpu_dtype`, and by scripts/warm_up.py.
+bfloat16 is twice as fast as float32 on a processor with instructions for it (AVX512-BF16 or AMX).
+On a processor without AVX-512 it is eighty times slower. Recipes use `cpu_dtype` as a resolver.
 """
 
 import functools
@@ -12,18 +11,31 @@ FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 _INFORMATION = Path("/proc/cpuinfo")
 
 
+def model_name() -> str:
+    """Name of the processor, e.g. "AMD EPYC 9R14"; "" if the system does not tell it."""
+    return next(iter(_values("model name", _information())), "")
+
+
 @functools.cache
 def cpu_dtype() -> str:
     """The type to compute in on this machine: "bfloat16" or "float32"."""
-    return dtype_of(_INFORMATION.read_text("utf-8") if _INFORMATION.is_file() else "")
+    return dtype_of(_information())
 
 
 def dtype_of(information: str) -> str:
-    r"""The same for the text of a /proc/cpuinfo.
+    r"""The type to compute in, by the text of a /proc/cpuinfo.
 
     >>> dtype_of("flags\t\t: fpu avx512f avx512_bf16"), dtype_of("flags\t\t: fpu avx2")
     ('bfloat16', 'float32')
     """
-    lines = (line.partition(":") for line in information.splitlines())
-    flags = {flag for name, _, said in lines if name.strip() == "flags" for flag in said.split()}
+    flags = {flag for value in _values("flags", information) for flag in value.split()}
     return "bfloat16" if flags & FLAGS else "float32"
+
+
+def _information() -> str:
+    return _INFORMATION.read_text("utf-8") if _INFORMATION.is_file() else ""
+
+
+def _values(field: str, information: str) -> list[str]:
+    lines = (line.partition(":") for line in information.splitlines())
+    return [value.strip() for name, _, value in lines if name.strip() == field]

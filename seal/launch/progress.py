@@ -1,8 +1,7 @@
 """The progress bar of a run: step, reward, labels, time left."""
 
 from collections import Counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -26,7 +25,7 @@ PHASES = {
     "update": "updating the policy",
     "step_end": "step done",
 }
-"""What the trainer's phases are called on the screen."""
+"""Names of the trainer's phases on the screen."""
 
 
 def label_shares(labels: dict[str, dict[str, int]], top: int = 4) -> str:
@@ -43,16 +42,18 @@ def label_shares(labels: dict[str, dict[str, int]], top: int = 4) -> str:
 
 
 class RunProgress:
-    """Shows a run on a terminal; on anything else it prints one line a round.
+    """Shows a run on a terminal; on any other output it prints one line for each round.
+
+    Example: `with progress.bar: progress.on_round(line)`.
 
     Args:
-        console: Where to.
-        total_steps: Training steps of the run; None where verl works them out from the epochs.
+        console: Where to print.
+        total_steps: Training steps of the run; None if the recipe has a number of epochs instead.
     """
 
     def __init__(self, console: Console, total_steps: int | None) -> None:
         self._console = console
-        self._progress = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -62,32 +63,20 @@ class RunProgress:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task(PHASES["start"], total=total_steps)
+        self._task = self.bar.add_task(PHASES["start"], total=total_steps)
         self._of = f"/{total_steps}" if total_steps else ""
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
     def on_phase(self, line: dict[str, Any]) -> None:
-        """A phase began."""
+        """Show a phase that began; `line` is from phases.jsonl."""
         name = PHASES.get(line["phase"], line["phase"])
-        self._progress.update(self._task, description=name)
+        self.bar.update(self._task, description=name)
         if not self._console.is_terminal and line["phase"] in ("ready", "validate"):
             self._console.print(f"{name} (step {line['step']})", highlight=False)
 
     def on_round(self, line: dict[str, Any]) -> None:
-        """A training round is done."""
+        """Show a finished training round; `line` is from rounds.jsonl."""
         metrics = line["metrics"]
-        self._progress.update(self._task, completed=line["step"])
+        self.bar.update(self._task, completed=line["step"])
         self._console.print(
             f"step {line['step']:>3}{self._of}  pass {metrics['seal/pass_rate']:.0%}  "
             f"mixed groups {metrics['seal/mixed_group_share']:.0%}  "

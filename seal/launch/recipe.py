@@ -2,7 +2,7 @@
 
 In: `exp/NAME.yaml` and Hydra overrides. Out: a DictConfig without interpolations. verl's own
 configuration is found without importing verl, so composing takes a few seconds on any machine.
-A recipe may stand in any folder: what it names in its defaults is looked for beside it, in verl's
+A recipe may be in any folder: Hydra looks for the files in its defaults in that folder, in verl's
 configuration and in exp/.
 """
 
@@ -26,13 +26,13 @@ from seal.launch.processor import cpu_dtype
 
 EXP = ROOT / "exp"
 
-# In a recipe: ${cpu_dtype:}, ${attention:}
+# Recipes write ${cpu_dtype:} and ${attention:}.
 OmegaConf.register_new_resolver("cpu_dtype", cpu_dtype, replace=True)
 OmegaConf.register_new_resolver("attention", attention, replace=True)
 
 
 class RecipeError(Exception):
-    """The recipe or an override cannot be used; the message says which and why."""
+    """The recipe or an override cannot be used; the message names it and says why."""
 
 
 def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
@@ -43,11 +43,11 @@ def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
         overrides: Hydra overrides, e.g. ["trainer.total_epochs=1"].
 
     Raises:
-        RecipeError: No such file, an unknown key in it or in an override (the nearest ones are
-            named), or bad syntax.
+        RecipeError: The file does not exist, the recipe or an override has an unknown key (the
+            error names the nearest known keys), or the syntax is wrong.
     """
     if not path.is_file():
-        found = ", ".join(sorted(str(other) for other in path.parent.glob("*.yaml"))) or "none"
+        found = ", ".join(sorted(map(str, path.parent.glob("*.yaml")))) or "none"
         raise RecipeError(f"no recipe {path}; recipes in {path.parent}: {found}")
     package = _verl_package()
     folder = path.parent.resolve()
@@ -58,9 +58,9 @@ def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
         _refuse_unknown_keys(recipe, overrides, path, package)
         OmegaConf.resolve(recipe)
     except MissingConfigException as error:
-        there = ", ".join(error.options or ()) or "none"
+        found = ", ".join(error.options or ()) or "none"
         name = error.missing_cfg_file
-        raise RecipeError(f"{path}: there is no {name}; there are: {there}") from error
+        raise RecipeError(f"{path}: there is no {name}; there are: {found}") from error
     except (
         HydraException,
         OmegaConfBaseException,
@@ -68,14 +68,14 @@ def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
         UnicodeDecodeError,
         ValueError,
     ) as error:
-        said = dict.fromkeys(map(_first_line, (error, error.__cause__ or error)))
-        raise RecipeError(f"{path}: {'; '.join(said)}") from error
+        reasons = dict.fromkeys(map(_first_line, (error, error.__cause__ or error)))
+        raise RecipeError(f"{path}: {'; '.join(reasons)}") from error
     _refuse_adapters_on_cpu(recipe)
     return recipe
 
 
 def model_length(recipe: DictConfig) -> int:
-    """Tokens of the longest dialogue: what is served, or else the longest prompt and response."""
+    """Tokens of the longest dialogue: `max_model_len`, or else prompt and response lengths."""
     lengths = int(recipe.data.max_prompt_length) + int(recipe.data.max_response_length)
     return int(recipe.actor_rollout_ref.rollout.max_model_len or lengths)
 
@@ -88,7 +88,7 @@ def _composed(folder: Path, name: str, overrides: Sequence[str]) -> DictConfig:
 
 @functools.cache
 def _plain(folder: Path, name: str) -> dict[str, Any]:
-    """A configuration as it stands, interpolations as text."""
+    """A configuration with its interpolations as text."""
     return _as_dict(_composed(folder, name, ()))
 
 
@@ -101,7 +101,7 @@ def _as_dict(config: DictConfig) -> dict[str, Any]:
 def _first_line(error: BaseException) -> str:
     chosen = re.match(r"Multiple values for (\w+)\.", str(error))
     if chosen:
-        return f"{chosen[1]} is chosen already; to choose another write {chosen[1]}=, without +"
+        return f"{chosen[1]} is chosen already; to choose another, write {chosen[1]}= without +"
     lines = str(error).strip().splitlines()
     return " ".join(line.strip() for line in lines[:3]) or type(error).__name__
 
@@ -110,8 +110,8 @@ def _refuse_other_sections(recipe: DictConfig, path: Path) -> None:
     missing = [name for name in ("env_service", "seal", "launcher") if name not in recipe]
     if missing:
         raise RecipeError(
-            f"{path} is no recipe: it has no {', '.join(missing)}; a recipe names SEAL (or another "
-            "recipe) in its defaults"
+            f"{path} is not a recipe: it has no {', '.join(missing)}; a recipe names SEAL or "
+            "another recipe in its defaults"
         )
 
 
@@ -135,7 +135,7 @@ def _refuse_unknown_overrides(
     known = set(known_keys.names(recipe))
     for override in overrides:
         key = override.split("=", 1)[0]
-        # "+key" adds one and "~key" removes one; Hydra itself checks those, and groups.
+        # Hydra itself checks "+key", which adds a key, "~key", which removes one, and groups.
         if "=" not in override or not re.fullmatch(r"[A-Za-z_][\w.]*", key) or key in known:
             continue
         if any((place / key).is_dir() for place in (folder, EXP)):
@@ -150,11 +150,11 @@ def _refuse_unknown_keys(
     verl, seal = _plain(_verl_configuration(), "ppo_trainer"), _plain(EXP, "SEAL")
     added = tuple(one.lstrip("+").split("=", 1)[0] for one in overrides if one.startswith("+"))
     for key in known_keys.unknown(_as_dict(recipe), verl, seal, package):
-        # Also a section that came into being with what was added below it.
+        # The command line may add a key, everything below it, and the sections around it.
         if not any(f"{one}.".startswith(f"{key}.") or key.startswith(f"{one}.") for one in added):
             known = {*known_keys.names(verl), *known_keys.names(seal)}
             raise RecipeError(
-                f"{path}: unknown key {key!r}, in this file or one that it is made of; did you "
+                f"{path}: unknown key {key!r}, in this file or in one of its defaults; did you "
                 f"mean: {known_keys.nearest(key, sorted(known))}"
             )
 
@@ -163,7 +163,7 @@ def _refuse_adapters_on_cpu(recipe: DictConfig) -> None:
     model = recipe.actor_rollout_ref.model
     if recipe.trainer.device == "cpu" and model.lora_rank > 0 and not model.lora.merge:
         raise RecipeError(
-            "on the CPU the rollout engine takes whole weights only: with "
+            "on the CPU the rollout engine takes whole weights only; with "
             f"actor_rollout_ref.model.lora_rank={model.lora_rank} set "
-            "actor_rollout_ref.model.lora.merge=true (+tuning=lora does)"
+            "actor_rollout_ref.model.lora.merge=true, as +tuning=lora does"
         )

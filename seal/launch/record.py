@@ -1,20 +1,20 @@
-"""What a launch was, in `launcher_record/NAME/`: enough to tell later what made the results.
+"""The record of a launch in `launcher_record/NAME/`: all that the results depend on.
 
 In: recipe, overrides, command line. Out: `config.yaml` (resolved), `overrides.txt`, `record.json`
-(versions, git commit, seed, machine) and `diff.patch` (what differs from the commit). The launch
-that starts a run writes into the folder itself, one that resumes it into `resumed_N/` there.
+(versions, git commit, seed, machine) and `diff.patch` (changes since the commit). The launch that
+starts a run writes into the folder itself; a launch that resumes the run writes into `resumed_N/`.
 """
 
 import datetime
 import hashlib
-import importlib.metadata
+import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.labels import FAILURES
-from seal.launch import folders, gpus
+from seal.launch import folders, gpus, processor
+from seal.launch.check.machine import installed_version
 from seal.launch.data_files import data_files
 from seal.launch.folders import record_folder
 from seal.launch.resume import CONFIG
@@ -34,7 +35,7 @@ PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "tensordict", "Trans
 SERVICE_PACKAGES = ("bfcl-eval", "bfcl_eval", "fastapi")
 _PATIENCE_S = 30.0
 _PIECE_BYTES, _PIECES = 64 * 1024, 256
-# What `git apply` takes, whatever the user's git is set to.
+# With these flags `git apply` takes the patch, whatever the settings of the user's git are.
 _PLAIN_PATCH = (
     "--binary",
     "--no-color",
@@ -49,70 +50,67 @@ _PLAIN_PATCH = (
 
 
 @dataclass(frozen=True)
-class Launch:
-    """What was asked for on the command line."""
+class Options:
+    """The launcher's command line."""
 
     conf: Path
     """The recipe."""
     overrides: Sequence[str]
-    """What followed --."""
-    command_line: Sequence[str]
-    """Program and arguments."""
-    launch_id: str
-    """Mark of the launch's processes."""
-    resumed_from: int | None
-    """Step of the checkpoint that the run goes on from; None where it starts anew."""
+    """The arguments after --."""
+    argv: Sequence[str]
+    """All arguments, without the program."""
+    with_bfcl: bool = False
+    """Start the environment service for the run."""
+    with_logview: bool = False
+    """Start the log viewer for the run."""
+    resume: bool = False
+    """Go on with the run of this name."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the launcher ran; in a Ray cluster the other nodes are not asked."""
-
-    host: str
-    system: str
-    cpu: str
-    cores: int | None
-    memory_gib: float
-    gpus: tuple[str, ...]
-    """Name, memory and driver of each that NVML sees; empty without."""
-
-
-def record_launch(recipe: DictConfig, launch: Launch) -> Path:
+def record_launch(
+    recipe: DictConfig, options: Options, launch_id: str, resumed_from: int | None
+) -> Path:
     """Write the record.
 
-    The run's id gets the launch's: a service that outlives a run must not take the next one of
-    the same name for it.
+    The launch id becomes part of the run id. Without it, a service that outlives this run would
+    take the next run of the same name for this one.
+
+    Args:
+        recipe: Resolved recipe; its run id is changed.
+        options: The command line.
+        launch_id: Id of this launch.
+        resumed_from: Step of the checkpoint that the run goes on from; None for a new run.
 
     Returns:
-        The launch's folder, where its logs go, too.
+        The launch's folder, for its logs too.
     """
-    recipe.seal.run_id = f"{recipe.seal.run_id}-{launch.launch_id[:8]}"
-    folder = _new_folder(recipe, launch.resumed_from is not None)
+    recipe.seal.run_id = f"{recipe.seal.run_id}-{launch_id[:8]}"
+    folder = _new_folder(recipe, resumed_from is not None)
     OmegaConf.save(recipe, folder / CONFIG)
-    (folder / "overrides.txt").write_text("".join(f"{o}\n" for o in launch.overrides), "utf-8")
+    (folder / "overrides.txt").write_text("".join(f"{o}\n" for o in options.overrides), "utf-8")
     git, patch = git_state()
     if patch is not None:
         (folder / "diff.patch").write_bytes(patch)
     record = {
         "name": str(recipe.trainer.experiment_name),
         "run_id": str(recipe.seal.run_id),
-        "recipe": str(launch.conf),
-        "overrides": list(launch.overrides),
-        "command_line": list(launch.command_line),
+        "recipe": str(options.conf),
+        "overrides": list(options.overrides),
+        "command_line": [sys.executable, "launcher.py", *options.argv],
         "seed": recipe.seed,
-        "resumed_from_step": launch.resumed_from,
+        "resumed_from_step": resumed_from,
         "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git,
         "versions": {"python": platform.python_version(), **package_versions()},
-        # The service's on this machine; one on another machine is not asked.
+        # Of the service's environment on this machine. A service elsewhere is not asked.
         "service_versions": service_versions(SERVICE_PACKAGES),
-        # What runs that are compared must have in common.
+        # Runs that are compared must have these three in common.
         "data": data_hashes(recipe),
         "policy": policy_hashes(recipe),
         "interface_texts": largest(
             InterfaceConfig(max_guidelines=len(FAILURES)), len
         ).content_hash(),
-        "machine": asdict(place()),
+        "machine": machine(),
         "ray_address": ray_address(recipe),
     }
     (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
@@ -120,7 +118,7 @@ def record_launch(recipe: DictConfig, launch: Launch) -> Path:
 
 
 def data_hashes(recipe: DictConfig) -> dict[str, str]:
-    """SHA-256 of each data file that the recipe names, by its path."""
+    """SHA-256 of each data file of the recipe, by its path; "" for a missing file."""
     paths = [path for key in ("train_files", "val_files") for path in data_files(recipe, key)]
     found = {}
     for path in paths:
@@ -132,8 +130,8 @@ def data_hashes(recipe: DictConfig) -> dict[str, str]:
 def policy_hashes(recipe: DictConfig) -> dict[str, str]:
     """SHA-256 of each file of the model that training starts from, by its name.
 
-    Of a large file its size and pieces from all over it are taken: other weights differ everywhere,
-    and to read all of a large model takes minutes.
+    For a large file the hash covers its size and pieces from all parts of it. Two sets of weights
+    differ in all parts, and reading a whole large model takes minutes.
     """
     folder = folders.ROOT / str(recipe.actor_rollout_ref.model.path)
     return {path.name: _digest(path) for path in sorted(folder.glob("*")) if path.is_file()}
@@ -150,23 +148,17 @@ def _digest(path: Path) -> str:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Versions of the trainer's main packages; None for one that is not installed."""
-    found: dict[str, str | None] = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    """Versions of the trainer's main packages; None for a package that is not installed."""
+    return {name: installed_version(name) for name in PACKAGES}
 
 
 def git_state() -> tuple[dict[str, Any] | None, bytes | None]:
-    """Commit, branch and what differs from it; nothing where the project is no git checkout.
+    """Commit, branch and changes since the commit.
 
     Returns:
-        The state (`changed` is None if git could not tell), and a patch that `git apply` takes on
-        that commit; files that git does not know are named in its head. None for a patch without
-        content.
+        The state, or None if the project is not a git checkout. `changed` is None if git could not
+        tell. And a patch that `git apply` takes on that commit, or None if nothing changed; its
+        first lines name the files that git does not track.
     """
     commit = _git("rev-parse", "HEAD")
     if commit is None:
@@ -184,59 +176,37 @@ def git_state() -> tuple[dict[str, Any] | None, bytes | None]:
     return state, head + (changes or b"") or None
 
 
-def place() -> Place:
-    """The machine the launcher runs on."""
+def machine() -> dict[str, Any]:
+    """The machine of the launcher; other nodes of a Ray cluster are not recorded."""
     found = gpus.read()
-    return Place(
-        host=platform.node(),
-        system=platform.platform(),
-        cpu=_cpu(),
-        cores=os.cpu_count(),
-        memory_gib=round(psutil.virtual_memory().total / 1024**3, 1),
-        gpus=tuple(
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "cpu": processor.model_name() or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 1024**3, 1),
+        "gpus": [
             f"{gpu.name}, {gpu.total_bytes // 1024**2} MiB, {found.driver}" for gpu in found.seen
-        ),
-    )
-
-
-def command_line(argv: Sequence[str]) -> list[str]:
-    """The command that was typed: interpreter, program, arguments."""
-    return [sys.executable, "launcher.py", *argv]
+        ],
+    }
 
 
 def _new_folder(recipe: DictConfig, resumed: bool) -> Path:
     first = record_folder(recipe)
-    if not resumed:
-        first.mkdir(parents=True)
-        return first
-    number = 1
-    while (folder := first / f"resumed_{number}").exists():
-        number += 1
+    resumes = (first / f"resumed_{number}" for number in itertools.count(1))
+    folder = next(path for path in resumes if not path.exists()) if resumed else first
     folder.mkdir(parents=True)
     return folder
 
 
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def _git(*arguments: str) -> bytes | None:
-    """What git says of the project's folder; None where it cannot."""
-    # Another project's checkout that this folder merely lies in tells nothing.
+    """Output of a git command in the project's folder; None if it fails or takes too long."""
+    # The folder may be inside the checkout of another project, which is of no interest.
     if not (folders.ROOT / ".git").exists():
         return None
-    return _output("git", "-C", str(folders.ROOT), *arguments)
-
-
-def _output(*command: str) -> bytes | None:
-    """What a command prints; None where it fails or takes too long."""
+    command = ["git", "-C", str(folders.ROOT), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return done.stdout

@@ -1,7 +1,7 @@
-"""The table at the end of a run, made from the files the run left behind.
+"""The report at the end of a run, from the files that the run wrote.
 
-In: validation logs and loop log. Out: rich tables of what changed: pass rates by category, the
-fixed evaluation, labels, the learning interface.
+In: validation logs and loop log. Out: tables of the changes: pass rates by category and suite,
+labels, the learning interface; and the cost.
 """
 
 import difflib
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig
@@ -16,66 +17,53 @@ from rich.console import Console
 from rich.table import Table
 
 from seal.launch import folders
-from seal.records.loop_log import ROUNDS, LineReader
-from seal.records.validation_log import BadValidationLog, log_files, read_log
+from seal.launch.folders import loop_folder
+from seal.records.json_lines import LineReader
+from seal.records.loop_log import ROUNDS
+from seal.records.validation_log import BadValidationLog, Rollout, log_files, read_log
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What was measured around a finished run."""
+    """Time and memory of a finished run."""
 
     wall_s: float
     """From launch to the end of training."""
     policy_s: float
-    """Of that, building the policy; 0.0 where it was there."""
+    """Part of `wall_s` for building the policy; 0.0 if the policy existed."""
     first_step_s: float | None
-    """From the policy being there to the end of the first training step."""
+    """From the start of the training process to the end of the first step; None without a step."""
     service_cpu_s: float | None
-    """Processor time of the service; None where the launcher did not start it."""
+    """Processor time of the service; None if the launcher did not start it."""
     peak_bytes: int
     """Largest private memory of all processes of the run together."""
 
 
-@dataclass(frozen=True)
-class SuiteResult:
-    """One suite of one validation."""
-
-    passes: dict[str, list[float]]
-    """Scores by category."""
-    labels: Counter[str]
-    """Turns by label."""
-
-    def rate(self, category: str | None = None) -> float:
-        """Mean score of a category, or of everything."""
-        scores = [
-            score
-            for name, group in self.passes.items()
-            if category in (None, name)
-            for score in group
-        ]
-        return sum(scores) / len(scores)
-
-    def count(self, category: str | None = None) -> int:
-        """Rollouts in a category, or in everything."""
-        return sum(len(g) for name, g in self.passes.items() if category in (None, name))
-
-
-def read_validation(path: Path) -> dict[str, SuiteResult]:
-    """A validation log, split by suite.
+def read_validation(path: Path) -> dict[str, list[Rollout]]:
+    """The rollouts of a validation log, by suite.
 
     Raises:
-        BadValidationLog: It cannot be used.
+        BadValidationLog: The log cannot be used.
     """
-    suites: dict[str, SuiteResult] = {}
+    suites: dict[str, list[Rollout]] = {}
     for rollout in read_log(path):
-        suite = suites.setdefault(rollout.suite, SuiteResult({}, Counter()))
-        suite.passes.setdefault(rollout.category, []).append(rollout.score)
-        suite.labels.update(rollout.labels)
+        suites.setdefault(rollout.suite, []).append(rollout)
     return suites
 
 
+def scores(rollouts: Sequence[Rollout], category: str | None = None) -> list[float]:
+    """Scores of the rollouts of a category; None: of all categories."""
+    return [one.score for one in rollouts if category in (None, one.category)]
+
+
+def turn_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Share of all turns that have a label, by label."""
+    turns = Counter(label for one in rollouts for label in one.labels)
+    return {label: count / turns.total() for label, count in turns.items()}
+
+
 def first_and_last(folder: Path) -> tuple[Path, Path] | None:
-    """The first and the last validation log of a run, by step; None without two.
+    """The first and the last validation log of a run, by step; None if there are fewer than two.
 
     Raises:
         BadValidationLog: A log is not named after a step.
@@ -85,13 +73,13 @@ def first_and_last(folder: Path) -> tuple[Path, Path] | None:
 
 
 def print_report(console: Console, recipe: DictConfig, finished: Finished) -> None:
-    """Print everything a reader wants to know after a run."""
+    """Print the report of a finished run."""
     try:
         _validations(console, folders.ROOT / recipe.trainer.validation_data_dir)
     except BadValidationLog as error:
-        # The run is done, and the rest of what it left behind still tells something.
+        # The rest of the report does not need the validation logs.
         console.print(f"no pass rates: {error}", style="red", markup=False, highlight=False)
-    rounds = list(LineReader(folders.ROOT / recipe.seal.loop_dir / ROUNDS).new())
+    rounds = list(LineReader(loop_folder(recipe) / ROUNDS).new())
     if rounds:
         _interface(console, rounds)
     _cost(console, finished, rounds)
@@ -109,51 +97,41 @@ def _validations(console: Console, folder: Path) -> None:
     if logs is None:
         return
     before, after = (read_validation(log) for log in logs)
-    common = [suite for suite in after if suite in before]
-    for suite in common:
-        _pass_rates(console, suite, before[suite], after[suite], logs)
-    _labels(console, [(suite, before[suite], after[suite]) for suite in common])
+    suites = [(suite, before[suite], after[suite]) for suite in after if suite in before]
+    for suite, old, new in suites:
+        _pass_rates(console, suite, old, new, logs)
+    _labels(console, suites)
 
 
 def _pass_rates(
     console: Console,
     suite: str,
-    before: SuiteResult,
-    after: SuiteResult,
+    before: Sequence[Rollout],
+    after: Sequence[Rollout],
     logs: tuple[Path, Path],
 ) -> None:
-    table = Table(title=f"Pass rate, suite {suite!r}", title_justify="left")
-    table.add_column("category")
-    table.add_column("n", justify="right")
-    table.add_column(f"before (step {logs[0].stem})", justify="right")
-    table.add_column(f"after (step {logs[1].stem})", justify="right")
-    table.add_column("change", justify="right")
-    common = sorted(before.passes.keys() & after.passes.keys())
-    categories: list[str | None] = [*common, *([None] * (len(common) > 1))]
-    for category in categories:
-        old, new = before.rate(category), after.rate(category)
-        table.add_row(
-            category or "all",
-            str(after.count(category)),
-            f"{old:.1%}",
-            f"{new:.1%}",
-            f"{100 * (new - old):+.1f}",
-        )
+    table = Table("category", title=f"Pass rate, suite {suite!r}", title_justify="left")
+    first, last = (log.stem for log in logs)
+    for header in ("n", f"before (step {first})", f"after (step {last})", "change"):
+        table.add_column(header, justify="right")
+    common = sorted({one.category for one in before} & {one.category for one in after})
+    for category in [*common, *([None] if len(common) > 1 else [])]:
+        results = scores(after, category)
+        old, new = fmean(scores(before, category)), fmean(results)
+        change = f"{100 * (new - old):+.1f}"
+        table.add_row(category or "all", f"{len(results)}", f"{old:.1%}", f"{new:.1%}", change)
     console.print(table)
 
 
-def _labels(console: Console, suites: Sequence[tuple[str, SuiteResult, SuiteResult]]) -> None:
-    table = Table(title="Turns by label, before and after", title_justify="left")
-    table.add_column("label")
+def _labels(
+    console: Console, suites: Sequence[tuple[str, Sequence[Rollout], Sequence[Rollout]]]
+) -> None:
+    table = Table("label", title="Turns by label, before and after", title_justify="left")
     for suite, _, _ in suites:
         table.add_column(suite, justify="right")
-    names = sorted({name for _, *pair in suites for result in pair for name in result.labels})
-    for name in names:
-        cells = []
-        for _, before, after in suites:
-            old = before.labels[name] / max(1, before.labels.total())
-            new = after.labels[name] / max(1, after.labels.total())
-            cells.append(f"{old:.1%} -> {new:.1%}")
+    shares = [(turn_shares(before), turn_shares(after)) for _, before, after in suites]
+    for name in sorted({name for pair in shares for side in pair for name in side}):
+        cells = (f"{old.get(name, 0):.1%} -> {new.get(name, 0):.1%}" for old, new in shares)
         table.add_row(name, *cells)
     console.print(table)
 

@@ -1,7 +1,7 @@
-"""Going on with an interrupted run: `--resume`.
+"""`--resume`: going on with an interrupted run.
 
-In: the recipe as it would run now, and what the run left behind: its recorded configuration and
-its checkpoints. Out: the step to go on from, or a sentence on why that would not be the same run.
+In: the recipe of this launch, the run's recorded configuration and its checkpoints. Out: the step
+to go on from, or an error that says why it would not be the same run.
 """
 
 import os
@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seal.launch import folders
 from seal.launch.data_files import total_steps
-from seal.launch.folders import RunError, record_folder, run_name
+from seal.launch.folders import RunError, checkpoint_folder, record_folder, run_name
 from seal.records.checkpoint_folder import (
     ABANDONED,
     BEST_FILE,
@@ -49,7 +49,7 @@ MAY_CHANGE = (
     "trainer.max_critic_ckpt_to_keep",
     "trainer.resume_mode",
     "trainer.resume_from_path",
-    # What fits into memory; the results do not depend on it beyond rounding.
+    # Memory settings: results stay the same up to rounding.
     "env_service.max_dialogues",
     "*.gpu_memory_utilization",
     "*.*micro_batch_size_per_gpu",
@@ -57,27 +57,28 @@ MAY_CHANGE = (
     "*.max_num_batched_tokens",
     "*.attn_implementation",
 )
-"""Keys, as patterns, that a resumed run may set to other values: length, addresses, memory."""
+"""Patterns of keys that a resumed run may change: length, addresses, memory."""
 _SHOWN = 8
+"""Changed keys that an error names."""
 
 
 def set_resume_mode(recipe: DictConfig, overrides: Sequence[str], resume: bool) -> None:
-    """Let `--resume` alone decide whether verl loads a checkpoint.
+    """Set verl's resume mode; only `--resume` decides whether verl loads a checkpoint.
 
     Raises:
-        RunError: An override decides it, too.
+        RunError: An override sets the mode too, or names a checkpoint without `--resume`.
     """
     for override in overrides:
         if override.split("=", 1)[0].lstrip("+~") == "trainer.resume_mode":
             raise RunError(
-                f"{override}: whether a run goes on is said by --resume alone (a checkpoint other "
+                f"{override}: only --resume decides whether a run goes on (for another checkpoint "
                 "than the latest: --resume -- trainer.resume_from_path=FOLDER/global_step_N)"
             )
     named = recipe.trainer.resume_from_path
     if named is not None and not resume:
-        raise RunError(f"trainer.resume_from_path={named} is for --resume, which is not given")
+        raise RunError(f"trainer.resume_from_path={named} needs --resume")
     if named is not None:
-        # verl takes what follows global_step_ for the number, a slash included.
+        # verl takes all text after global_step_ as the number, including a slash at the end.
         recipe.trainer.resume_from_path = os.path.normpath(str(named))
     recipe.trainer.resume_mode = (
         "disable" if not resume else "auto" if named is None else "resume_path"
@@ -92,10 +93,10 @@ def check_resume(recipe: DictConfig) -> int:
 
     Raises:
         RunError: There is no whole checkpoint, the run has all its steps and their validations, the
-            best checkpoint comes later, it is not known with what configuration it was started, or
-            keys have changed that make it another run.
+            best checkpoint is of a later step, the configuration of the first launch was not
+            recorded, or a key has changed that makes it another run.
     """
-    step = _checkpoint_step(recipe)
+    step = checkpoint_step(recipe)
     last = total_steps(recipe)
     if last is not None and step >= last and not misses_last_validation(recipe, step):
         by_epochs = recipe.trainer.total_training_steps is None
@@ -108,8 +109,8 @@ def check_resume(recipe: DictConfig) -> int:
     path = record_folder(recipe) / CONFIG
     if not path.is_file():
         raise RunError(
-            f"{path.relative_to(folders.ROOT)} is not there: without the configuration that the "
-            "run was started with, nothing tells whether this would be the same run"
+            f"{path.relative_to(folders.ROOT)} does not exist: it has the configuration of the "
+            "first launch, and without it nobody knows whether this would be the same run"
         )
     changed = differences(OmegaConf.load(path), recipe)
     if changed:
@@ -125,14 +126,14 @@ def check_resume(recipe: DictConfig) -> int:
 
 
 def misses_last_validation(recipe: DictConfig, step: int) -> bool:
-    """Whether a run has all its steps and was interrupted before its last validation had ended."""
+    """Whether a run has all its steps, but was interrupted before its last validation ended."""
     trainer = recipe.trainer
     logged = trainer.test_freq > 0 and trainer.validation_data_dir is not None
     return logged and step == total_steps(recipe) and not is_validated(recipe, step)
 
 
 def is_validated(recipe: DictConfig, step: int) -> bool:
-    """Whether the validation after a step has been logged to its end."""
+    """Whether the log of the validation after a step is complete."""
     folder = recipe.trainer.validation_data_dir
     if folder is None:
         return False
@@ -143,26 +144,26 @@ def is_validated(recipe: DictConfig, step: int) -> bool:
 
 
 def differences(recorded: Any, recipe: DictConfig) -> list[str]:
-    """Keys that change the run and differ, as "key is new (recorded: old)", sorted."""
+    """Changed keys that make it another run, as "key is new (recorded: old)", sorted."""
     old, new = (dict(flat(OmegaConf.to_container(config))) for config in (recorded, recipe))
-    nothing = "not there"
+    absent = "not there"
     return [
-        f"{key} is {new.get(key, nothing)} (recorded: {old.get(key, nothing)})"
+        f"{key} is {new.get(key, absent)} (recorded: {old.get(key, absent)})"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key, nothing) != new.get(key, nothing)
+        if old.get(key, absent) != new.get(key, absent)
         and not any(fnmatch(key, pattern) for pattern in MAY_CHANGE)
     ]
 
 
 def latest_checkpoint(recipe: DictConfig) -> Path | None:
-    """The newest whole checkpoint of the run; one that was being written is passed over."""
-    folder = _checkpoints(recipe)
+    """The newest whole checkpoint of the run; one that is not complete is skipped."""
+    folder = checkpoint_folder(recipe)
     step = latest_whole(folder)
     return None if step is None else checkpoint(folder, step)
 
 
 def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
-    """What to type after an interruption or failure.
+    """Tell the user how to go on after an interruption or a failure.
 
     Args:
         recipe: Resolved recipe.
@@ -170,15 +171,15 @@ def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
     """
     found, named = latest_checkpoint(recipe), recipe.trainer.resume_from_path
     if named is not None and (found is None or step_of(found) < step_of(Path(str(named)))):
-        # A checkpoint of another folder was named, and none has been saved since.
+        # The checkpoint was of another folder, and this run has saved none.
         return f"nothing has been saved since {named}; to go on, give the same command again"
     if found is None:
         return (
             f"no checkpoint has been saved yet (trainer.save_freq={recipe.trainer.save_freq}), so "
-            "the same command starts anew"
+            "the same command starts from the beginning"
         )
-    # A checkpoint that was named is behind the latest one by now, or is it: what came after it has
-    # been put aside.
+    # The command goes on from the latest checkpoint, so resume_from_path is dropped. The checkpoint
+    # that it names is the latest or older, because later ones were set aside at the start.
     kept = (w for w in argv if w != "--resume" and not w.startswith("trainer.resume_from_path="))
     words = ["--resume", *kept]
     return (
@@ -187,28 +188,33 @@ def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
     )
 
 
-def _checkpoint_step(recipe: DictConfig) -> int:
+def checkpoint_step(recipe: DictConfig) -> int:
+    """Step of the checkpoint that a resumed run goes on from: the named one, or the latest.
+
+    Raises:
+        RunError: There is no whole checkpoint.
+    """
     named = recipe.trainer.resume_from_path
     if named is not None:
         path = folders.ROOT / str(named)
         if step_of(path) < 1 or not is_whole(path):
             raise RunError(
-                f"trainer.resume_from_path={named} is no whole checkpoint: a folder global_step_N "
-                "with actor/, data.pt and seal_state.json"
+                f"trainer.resume_from_path={named} is not a whole checkpoint; expected a folder "
+                "global_step_N with actor/, data.pt and seal_state.json"
             )
         return step_of(path)
     found = latest_checkpoint(recipe)
     if found is None:
         raise RunError(
-            f"nothing to resume: {recipe.trainer.default_local_dir} holds no whole checkpoint; "
-            "leave --resume out to start the run"
+            f"nothing to resume: {recipe.trainer.default_local_dir} has no whole checkpoint; omit "
+            "--resume to start the run"
         )
     return step_of(found)
 
 
 def _check_best_stays(recipe: DictConfig, step: int) -> None:
-    """Refuse to go back behind the best checkpoint, which would then no longer be the run's."""
-    folder = _checkpoints(recipe)
+    """Refuse to go on from a step before the best checkpoint, which would then be set aside."""
+    folder = checkpoint_folder(recipe)
     try:
         best = best_step(folder)
     except (ValueError, KeyError, TypeError):
@@ -220,18 +226,14 @@ def _check_best_stays(recipe: DictConfig, step: int) -> None:
         return
     if is_whole(checkpoint(folder, best)):
         raise RunError(
-            f"a run that goes on from step {step} leaves the best checkpoint, of step {best}, "
-            "behind; resume from a later one, choose another trainer.experiment_name, or set "
+            f"a run that goes on from step {step} loses the best checkpoint, which is of step "
+            f"{best}; resume from a later step, choose another trainer.experiment_name, or set "
             f"seal.checkpoints.keep_best=false, which keeps it as {ABANDONED}global_step_{best}"
         )
 
 
-def _checkpoints(recipe: DictConfig) -> Path:
-    return folders.ROOT / str(recipe.trainer.default_local_dir)
-
-
 def flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys with dots and their values; an empty section is a value."""
+    """Dotted keys of nested dictionaries with their values; an empty dictionary is a value."""
     if isinstance(node, dict) and node:
         for key, value in node.items():
             yield from flat(value, f"{prefix}.{key}" if prefix else str(key))

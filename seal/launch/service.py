@@ -1,19 +1,16 @@
 """The environment service of a run: its addresses, its start, its health.
 
-In: `env_service` of a recipe, and of the environment BFCL_SCRIPT and BFCL_PATH (`.env`, see
-example.env). Out: a service that answers and speaks our protocol, or a sentence on why not.
+In: `env_service` of a recipe, and the environment variables BFCL_SCRIPT and BFCL_PATH (`.env`, see
+example.env). Out: a service that answers and speaks our protocol, or an error that says why not.
 """
 
 import asyncio
 import importlib.metadata
 import os
-import socket
 import subprocess
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 from omegaconf import DictConfig, ListConfig
 
 from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
@@ -21,15 +18,20 @@ from seal.environment.addresses import url_list
 from seal.environment.client import EnvironmentClient
 from seal.launch import folders
 from seal.launch.folders import RunError
-from seal.launch.processes import Family, tail
+from seal.launch.listening import check_port, wait_until_healthy
+from seal.launch.processes import Family
 
 SERVICE_ENVIRONMENT = ".venv-bfcl"
 START_S = 120.0
-"""Seconds a service has to become healthy; one on a network file system needs many."""
+"""Seconds until a service has to be healthy; on a network file system it starts slowly."""
 
 
 def check_service(recipe: DictConfig, attempts: int = 3) -> None:
-    """Raise EnvironmentFault unless every service is healthy and speaks our protocol."""
+    """Check that every service is healthy and speaks our protocol.
+
+    Raises:
+        EnvironmentFault: A service is not healthy or speaks another protocol.
+    """
 
     async def check() -> None:
         async with EnvironmentClient(
@@ -45,61 +47,49 @@ def check_service(recipe: DictConfig, attempts: int = 3) -> None:
 
 
 def check_can_start(recipe: DictConfig) -> None:
-    """Refuse what `start_service` could not do, before anything is built for it.
+    """Check that `start_service` can start the service, before the run builds a policy.
 
     Raises:
-        RunError: There are several addresses, the address cannot be listened on, the service's
-            environment is missing, or BFCL_PATH and BFCL_SCRIPT cannot be used.
+        RunError: The recipe has several addresses, no server can listen at the address, the
+            service's environment is missing, or BFCL_PATH and BFCL_SCRIPT cannot be used.
     """
     found = urls(recipe)
     if len(found) > 1:
         raise RunError(
             f"--with-bfcl starts one service, and env_service.env_url has {len(found)} addresses "
-            f"({', '.join(found)}); start those yourself and leave --with-bfcl out, or name one"
+            f"({', '.join(found)}); start them yourself without --with-bfcl, or name one address"
         )
     _command(recipe)
     host, port = _host_and_port(found[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise RunError(
-                f"cannot use {host}:{port} for the environment service ({error.strerror}); end "
-                "what runs there, or choose another: -- env_service.env_url=http://127.0.0.1:PORT"
-            ) from error
+    try:
+        check_port(host, port)
+    except OSError as error:
+        raise RunError(
+            f"cannot use {host}:{port} for the environment service ({error.strerror}); end the "
+            "program that uses it, or choose another port: -- "
+            "env_service.env_url=http://127.0.0.1:PORT"
+        ) from error
 
 
-def start_service(recipe: DictConfig, family: Family, log: Path) -> "subprocess.Popen[bytes]":
+def start_service(recipe: DictConfig, family: Family, log: Path) -> subprocess.Popen[bytes]:
     """Start the environment service at `env_service.env_url` and wait until it is healthy.
 
     Raises:
-        RunError: It cannot be started, ends, or does not become healthy; its log's end is shown.
-        EnvironmentFault: What started does not speak our protocol or refuses our token.
+        RunError: It cannot be started, ends, or does not become healthy; the error shows the end
+            of its log.
+        EnvironmentFault: It does not speak our protocol, or refuses our token.
     """
     check_can_start(recipe)
     url = urls(recipe)[0]
     host, port = _host_and_port(url)
     command, folder = _command(recipe)
-    # What launch_script/bfcl.sh reads: whatever starts has to listen where the run looks for it.
+    # launch_script/bfcl.sh reads these: the service has to listen where the run expects it.
     environment = {"BFCL_HOST": host, "BFCL_PORT": str(port)}
     secret = token(recipe)
     if secret is not None:
         environment[TOKEN_VARIABLE] = secret
     service = family.start(command, log, environment, folder)
-    deadline = time.monotonic() + START_S
-    while not _answers(f"{url}/healthz"):
-        if service.poll() is not None:
-            raise RunError(
-                f"the environment service did not start (exit code {service.returncode}):\n"
-                f"{tail(log)}\n(log: {log})"
-            )
-        if time.monotonic() > deadline:
-            raise RunError(
-                f"the environment service is not healthy after {START_S:.0f} s: no 200 from "
-                f"{url}/healthz\n{tail(log)}\n(log: {log})"
-            )
-        time.sleep(0.2)
+    wait_until_healthy("the environment service", service, f"{url}/healthz", log, START_S)
     check_service(recipe, attempts=1)
     return service
 
@@ -108,22 +98,24 @@ def urls(recipe: DictConfig) -> tuple[str, ...]:
     """The services' addresses.
 
     Raises:
-        RunError: There is none, or one is no address.
+        RunError: The recipe has no address, or one of them is malformed.
     """
     value = recipe.env_service.env_url
     found = url_list(map(str, value) if isinstance(value, ListConfig) else [str(value)])
     if not found:
-        raise RunError("env_service.env_url=[] has no address like http://127.0.0.1:8082")
+        raise RunError("env_service.env_url=[] is empty; name an address, http://127.0.0.1:8082")
     for url in found:
         _host_and_port(url)
     return found
 
 
 def token(recipe: DictConfig) -> str | None:
-    """The services' token, whatever folder the launcher was called from; None where none is given.
+    """The services' access token; None if the recipe and the environment name none.
+
+    The file that the recipe names is relative to the project's folder.
 
     Raises:
-        RunError: What should be a token is none.
+        RunError: The token cannot be read, or is malformed.
     """
     name = recipe.env_service.token_file
     try:
@@ -134,29 +126,25 @@ def token(recipe: DictConfig) -> str | None:
 
 def service_versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of packages in the service's environment on this machine."""
-    site = folders.ROOT / SERVICE_ENVIRONMENT / "lib"
-    found = {}
-    for distribution in importlib.metadata.distributions(
-        path=[str(path) for path in site.glob("python3*/site-packages")]
-    ):
-        if distribution.name in names:
-            found[distribution.name] = distribution.version
-    return found
+    library = folders.ROOT / SERVICE_ENVIRONMENT / "lib"
+    sites = [str(path) for path in library.glob("python3*/site-packages")]
+    installed = importlib.metadata.distributions(path=sites)
+    return {one.name: one.version for one in installed if one.name in names}
 
 
 def _command(recipe: DictConfig) -> tuple[list[str], Path]:
-    """What starts the service, and the folder to run it in."""
+    """The command that starts the service, and the folder to run it in."""
     script, path = (os.environ.get(name, "").strip() for name in ("BFCL_SCRIPT", "BFCL_PATH"))
     if not script:
         if path:
             raise RunError(
-                f"BFCL_PATH={path} is set and BFCL_SCRIPT is not: set the command that starts the "
-                "service there, or neither (.env, see example.env)"
+                f"BFCL_PATH={path} is set and BFCL_SCRIPT is not: set BFCL_SCRIPT to the command "
+                "that starts the service, or set neither (.env, see example.env)"
             )
         return _own_command(recipe), folders.ROOT
     folder = folders.ROOT / path
     if not folder.is_dir():
-        raise RunError(f"BFCL_PATH={path} is no folder (.env, see example.env)")
+        raise RunError(f"BFCL_PATH={path} is not a folder (.env, see example.env)")
     return ["bash", "-c", script], folder
 
 
@@ -171,18 +159,11 @@ def _own_command(recipe: DictConfig) -> list[str]:
     return [*command, "--env", str(recipe.env_service.env_type)]
 
 
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=5.0, trust_env=False).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
-
-
 def _host_and_port(url: str) -> tuple[str, int]:
     try:
         address = urlsplit(url)
         if address.scheme == "http" and address.hostname and address.port:
             return address.hostname, address.port
     except ValueError:
-        pass  # not a port; the sentence below says what is expected
-    raise RunError(f"env_service.env_url={url!r} is no address like http://127.0.0.1:8082")
+        pass  # The port is malformed, and so is the address.
+    raise RunError(f"env_service.env_url={url!r}: expected an address like http://127.0.0.1:8082")

@@ -1,9 +1,7 @@
-"""What the models of exp/backbone/ look like, without a model hub.
+"""Sizes of the models of exp/backbone/, without a model hub.
 
-In: a model's path, as a recipe has it. Out: its configuration as the keys of a config.json that set
-its size, either of the file in the path's folder or of the table below, and counts made of them.
-Read by the memory plan (`seal.launch.memory`), by scripts/smoke_models.py and by tests of every
-architecture.
+In: the path of a model, as in a recipe. Out: the keys of its config.json that set its size, from
+the file if it exists or else from the table below; and counts computed from them.
 
 The table has the values of the published config.json files. Those of Qwen3.5-4B could not be
 compared with its file.
@@ -18,100 +16,56 @@ from typing import Any
 Config = Mapping[str, Any]
 """Keys of a Hugging Face config.json, `model_type` among them."""
 
-_QWEN25 = {
-    "model_type": "qwen2",
-    "vocab_size": 151936,
-    "max_position_embeddings": 32768,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
-    "tie_word_embeddings": True,
+_KEYS = (
+    *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
+    "tie_word_embeddings",
+)
+_ROWS = {
+    "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2", 151936, 896, 4864, 24, 14, 2, 32768, True),
+    "Qwen/Qwen2.5-3B-Instruct": ("qwen2", 151936, 2048, 11008, 36, 16, 2, 32768, True),
+    "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 152064, 3584, 18944, 28, 28, 4, 32768, False),
+    "Qwen/Qwen3.5-4B": ("qwen3_5_text", 248320, 2560, 9216, 32, 16, 4, 262144, True),
+    "models/smollm2-135m": ("llama", 49152, 576, 1536, 30, 9, 3, 8192, True),
+    "Team-ACE/ToolACE-2-Llama-3.1-8B": ("llama", 128256, 4096, 14336, 32, 32, 8, 131072, False),
 }
+"""Values of _KEYS."""
 
-CONFIGS: Mapping[str, Config] = {
-    "Qwen/Qwen2.5-0.5B-Instruct": {
-        **_QWEN25,
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-    },
-    "Qwen/Qwen2.5-3B-Instruct": {
-        **_QWEN25,
-        "hidden_size": 2048,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-    },
-    "Qwen/Qwen2.5-7B-Instruct": {
-        **_QWEN25,
-        "vocab_size": 152064,
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": False,
-    },
-    "Qwen/Qwen3.5-4B": {
-        "model_type": "qwen3_5",
-        "tie_word_embeddings": True,
-        "text_config": {
-            "model_type": "qwen3_5_text",
-            "vocab_size": 248320,
-            "hidden_size": 2560,
-            "intermediate_size": 9216,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 4,
-            "head_dim": 256,
-            "linear_num_key_heads": 16,
-            "linear_num_value_heads": 32,
-            "linear_key_head_dim": 128,
-            "linear_value_head_dim": 128,
-            "linear_conv_kernel_dim": 4,
-            "full_attention_interval": 4,
-            "max_position_embeddings": 262144,
-            "tie_word_embeddings": True,
-        },
-    },
-    "models/smollm2-135m": {
-        "model_type": "llama",
-        "vocab_size": 49152,
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "max_position_embeddings": 8192,
-        "tie_word_embeddings": True,
-    },
-    "Team-ACE/ToolACE-2-Llama-3.1-8B": {
-        "model_type": "llama",
-        "vocab_size": 128256,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-        "tie_word_embeddings": False,
-    },
-}
-"""By the path that a backbone group names."""
+
+def _published(path: str) -> Config:
+    config = dict(zip(_KEYS, _ROWS[path], strict=True))
+    if config["model_type"] == "qwen2":
+        return config | {"rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0}}
+    if config["model_type"] == "llama":
+        return config
+    linear_attention = {
+        "head_dim": 256,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "full_attention_interval": 4,
+    }
+    text = config | linear_attention
+    return {"model_type": "qwen3_5", "tie_word_embeddings": True, "text_config": text}
+
+
+CONFIGS: Mapping[str, Config] = {path: _published(path) for path in _ROWS}
+"""Configurations by the path that a backbone group names."""
 
 VISION_PARAMETERS = 453_650_672
-"""Of the vision part of Qwen3.5-4B, in the sizes that transformers has by default."""
+"""Parameters of the vision part of Qwen3.5-4B, in the default sizes of transformers."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What sets the memory of a model."""
+    """Sizes that the memory of a model depends on."""
 
     parameters: int
-    """All of them; a shared embedding counts once."""
+    """Number of parameters; a shared embedding counts once."""
     layer_parameters: int
-    """Of the largest layer."""
+    """Parameters of the largest layer."""
     layers: int
     hidden: int
     """Width of the residual stream."""
@@ -119,17 +73,17 @@ class Shape:
     """Width inside the MLP."""
     vocabulary: int
     tied: bool
-    """The output head shares the embedding's weight."""
+    """Whether the output head shares the embedding's weight."""
     cache_values: int
-    """Keys and values that the rollout engine keeps for a token, in all layers together."""
+    """Numbers in the rollout engine's cache for one token: keys and values of all layers."""
 
 
 def config_of(path: str, root: Path) -> Config | None:
-    """Configuration of a model; None where its folder is not there and the table does not know it.
+    """Configuration of a model; None if it has no folder and is not in the table.
 
     Args:
         path: `actor_rollout_ref.model.path` of a recipe.
-        root: What a relative path is relative to.
+        root: Folder that a relative path starts from.
     """
     file = root / path / "config.json"
     if file.is_file():
@@ -158,7 +112,7 @@ def shape_of(config: Config) -> Shape:
     attention = {
         "llama": 2 * hidden * (queries + keys),
         "qwen2": 2 * hidden * (queries + keys) + queries + 2 * keys,
-        # Queries come with a gate; queries and keys have norms.
+        # Each query has a gate; queries and keys have norms.
         "qwen3_5": hidden * (3 * queries + 2 * keys) + 2 * head,
     }[kind]
     rest = 3 * hidden * inner + 2 * hidden

@@ -1,10 +1,11 @@
-"""The training process and what the launcher reads of it while it runs.
+"""The training process, and what the launcher reads of it while it runs.
 
-In: the recorded configuration. Out: calls of a `Watch` for every phase and round in the loop log,
-and a sentence on why the training ended, if it failed. The training itself is `seal.train.main`, in
-a process of its own.
+In: the recorded configuration. Out: a call of `Watch` for every phase and round in the loop log,
+and an error with the reason if the training failed. The training itself is `seal.train.main`, in a
+separate process.
 """
 
+import itertools
 import os
 import re
 import subprocess
@@ -18,79 +19,85 @@ from typing import Any
 from omegaconf import DictConfig
 
 from seal.launch import folders
-from seal.launch.folders import RunError
+from seal.launch.folders import RunError, checkpoint_folder, loop_folder
 from seal.launch.processes import Family, last_lines, tail
 from seal.records.checkpoint_folder import abandon_after
-from seal.records.loop_log import FAULT, PHASES, ROUNDS, LineReader, LoopLog
+from seal.records.json_lines import LineReader
+from seal.records.loop_log import FAULT, PHASES, ROUNDS, LoopLog
 
 SERVICE_LOG = "service.log"
-# What Ray puts before a line that a worker printed: colour, class, process id.
+# Ray puts this before a line that a worker printed: colour, class, process id.
 _RAY_PREFIX = re.compile(r"^(\x1b\[\d+m)?\([^)]*pid=\d+[^)]*\)(\x1b\[\d+m)? ?")
 
 
 @dataclass
 class Watch:
-    """What the progress display is told: called with every new line of the loop log."""
+    """Functions of the progress display, called with every new line of the loop log."""
 
     on_phase: Callable[[dict[str, Any]], None]
     on_round: Callable[[dict[str, Any]], None]
 
 
 def ray_address(recipe: DictConfig) -> str | None:
-    """The running Ray cluster that the training joins; None where it starts its own Ray."""
+    """Address of the Ray cluster that the training joins; None if it starts its own Ray."""
     address = os.environ.get("RAY_ADDRESS") or recipe.ray_kwargs.ray_init.get("address")
     return None if address in (None, "", "local") else str(address)
 
 
 def prepare_resume(recipe: DictConfig, step: int) -> list[Path]:
-    """Bring the run's checkpoints and logs to the state of a step, losing no metric.
+    """Return the run's checkpoints and logs to the state of a step; every metric is kept.
 
     Args:
         recipe: Resolved recipe.
-        step: Of the checkpoint. Rounds after it are made anew, so the loop log drops them, and
-            later checkpoints must not be taken for the new ones.
+        step: Step of the checkpoint to go on from. The run repeats the rounds after it, so they are
+            removed from the loop log, and later checkpoints are renamed.
 
     Returns:
-        Where later checkpoints are now.
+        The new paths of later checkpoints.
     """
-    abandoned = abandon_after(folders.ROOT / str(recipe.trainer.default_local_dir), step)
-    loop = folders.ROOT / recipe.seal.loop_dir
-    # The trainer does this, too; before it starts, so that the progress bar sees new rounds only.
+    abandoned = abandon_after(checkpoint_folder(recipe), step)
+    loop = loop_folder(recipe)
+    # The trainer does this too. The launcher does it first, so that the progress bar shows new
+    # rounds only.
     LoopLog(loop).rewind(step)
-    # verl empties the file that it logs to.
+    # verl truncates the file that it logs to.
     metrics = loop.parent / "metrics.jsonl"
     if metrics.exists():
-        number = 1
-        while (kept := metrics.with_name(f"metrics.{number}.jsonl")).exists():
-            number += 1
-        metrics.rename(kept)
+        names = (metrics.with_name(f"metrics.{number}.jsonl") for number in itertools.count(1))
+        metrics.rename(next(path for path in names if not path.exists()))
     return abandoned
+
+
+def training_environment(recipe: DictConfig) -> dict[str, str]:
+    """Environment variables that the recipe sets for the training processes."""
+    return {key: str(value) for key, value in recipe.launcher.environment.items()}
 
 
 def train(
     recipe: DictConfig,
     config: Path,
     family: Family,
-    service: "subprocess.Popen[bytes] | None",
+    service: subprocess.Popen[bytes] | None,
     watch: Watch,
 ) -> None:
     """Run the training process to its end.
 
     Args:
         recipe: Resolved recipe.
-        config: The same as a file; the training process's log goes beside it.
-        family: Where the process is started.
-        service: The service of this launch, whose end ends the run; None for a foreign one.
-        watch: Told of phases and rounds.
+        config: File with the same recipe; the training log is written to its folder.
+        family: Starts the process.
+        service: The service that this launch started; if it ends, the run fails. None if the launch
+            started no service.
+        watch: Called for phases and rounds.
 
     Raises:
-        RunError: It failed, the service or a rollout engine died under it, or it stayed in one
-            phase for longer than `launcher.stall_timeout_s`.
+        RunError: The training failed, the service or a rollout engine died, or one phase took
+            longer than `launcher.stall_timeout_s`.
     """
     log = config.with_name("train.log")
-    loop = folders.ROOT / recipe.seal.loop_dir
+    loop = loop_folder(recipe)
     environment = {
-        **{key: str(value) for key, value in recipe.launcher.environment.items()},
+        **training_environment(recipe),
         "TENSORBOARD_DIR": str(loop.parent / "tensorboard"),
         "VERL_FILE_LOGGER_PATH": str(loop.parent / "metrics.jsonl"),
         "HYDRA_FULL_ERROR": "1",
@@ -118,7 +125,7 @@ def train(
         if service is not None and service.poll() is not None:
             raise RunError(
                 f"the environment service ended during the run (exit code {service.returncode}); "
-                f"nothing was rewarded for it:\n{tail(config.with_name(SERVICE_LOG), 5)}"
+                f"no reward was computed without it:\n{tail(config.with_name(SERVICE_LOG), 5)}"
             )
         if time.monotonic() - since > stall_s:
             raise RunError(
@@ -134,22 +141,22 @@ def train(
 
 
 def _reason(log: Path) -> str:
-    """The last exception a training log names, without the traceback around it."""
+    """The last exception in a training log, without its traceback; else the end of the log."""
     lines = [_RAY_PREFIX.sub("", line).strip() for line in last_lines(log)]
     for number, text in reversed(list(enumerate(lines))):
         name = text.split(":", 1)[0]
         if name.endswith(("Error", "Fault", "Exception", "Interrupt")) and " " not in name:
-            return text + _whose(lines[number + 1 : number + 8])
+            return text + _dead_process(lines[number + 1 : number + 8])
     return "\n" + tail(log)
 
 
-def _whose(lines: Sequence[str]) -> str:
-    """Which process died, from the lines that Ray writes below its ActorDiedError; else nothing."""
-    said = dict(line.split(": ", 1) for line in lines if ": " in line)
-    if not said.keys() >= {"class_name", "pid", "ip"}:
+def _dead_process(lines: Sequence[str]) -> str:
+    """The process that died, from the lines that Ray writes below its ActorDiedError; else ""."""
+    facts = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if not facts.keys() >= {"class_name", "pid", "ip"}:
         return ""
-    role = said["class_name"].rsplit(".", 1)[-1]
+    role = facts["class_name"].rsplit(".", 1)[-1]
     return (
-        f" It is process {said['pid']} on {said['ip']} ({role}): killed, or crashed. The kernel "
-        "kills a process where memory runs out; dmesg on that machine says so."
+        f" It is process {facts['pid']} on {facts['ip']} ({role}): it was killed, or it crashed. "
+        "The kernel kills a process if the memory is full; dmesg on that machine shows it."
     )

@@ -47,4 +47,4 @@ def said(found: Iterable[Finding], level: Level) -> str:
     """What the only finding says, which is of that level."""
     (one,) = found
     assert one.level is level, one
-    return one.said
+    return one.message

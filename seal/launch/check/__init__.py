@@ -1,7 +1,7 @@
-"""Whether a run can start: the checks in front of every run, and those of `launcher.py --check`.
+"""Whether a run can start: the checks before every run, and those of `launcher.py --check`.
 
 In: a resolved recipe, the facts about the machine (`machine`) and about the model (`model`), each
-read once. Out: findings (`finding`), each one a sentence with what to do. A check is a function of
-these three, a few lines long; `before_start` has the list of them, `whole` those that take longer.
-Neither torch nor verl is imported: what has to import them is a process of its own.
+read once. Out: findings (`finding`), each one a sentence with advice. A check is a short function
+of these three. `before_start` lists the fast checks, `whole` has the slow ones. These modules do
+not import torch or verl; code that needs them runs in a separate process (`programs`).
 """

@@ -1,14 +1,14 @@
-"""Checks of batch sizes: what verl asserts in the training process or, later, in a worker.
+"""Checks of batch sizes. verl asserts the same, but in the training process or later in a worker.
 
 The rules are those of verl 0.9.1: `validate_config`, `TrainingWorker.train_mini_batch` and
-`prepare_micro_batches`. A test holds them against validate_config.
+`prepare_micro_batches`. A test compares them with validate_config.
 """
 
 from collections.abc import Iterator
 
 from omegaconf import DictConfig
 
-from seal.launch.check.finding import Finding, Level, error, ok
+from seal.launch.check.finding import Finding, error, ok
 from seal.launch.check.host import has_reference
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
@@ -17,11 +17,11 @@ SUBJECT = "batches"
 
 
 def batches(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
-    """Every batch divides over the GPUs and into smaller ones."""
-    found = [error(SUBJECT, said) for said in (*_devices(recipe), *_updates(recipe))]
-    found += [error(SUBJECT, said) for said in (*_micro_sizes(recipe), *_passes(recipe))]
-    yield from found
-    if not any(one.level is Level.ERROR for one in found):
+    """Every batch divides over the GPUs, and into smaller batches."""
+    rules = (_devices, _updates, _micro_sizes, _passes)
+    errors = [error(SUBJECT, message) for rule in rules for message in rule(recipe)]
+    yield from errors
+    if not errors:
         tasks, n = recipe.data.train_batch_size, recipe.actor_rollout_ref.rollout.n
         yield ok(SUBJECT, f"{tasks} tasks x {n} rollouts on {_gpus(recipe)} GPUs")
 
@@ -63,7 +63,7 @@ def _updates(recipe: DictConfig) -> Iterator[str]:
     if not actor.use_dynamic_bsz and tasks < mini:
         yield (
             f"data.train_batch_size={tasks} is smaller than actor_rollout_ref.actor."
-            f"ppo_mini_batch_size={mini}; raise the one or lower the other"
+            f"ppo_mini_batch_size={mini}; raise the former or lower the latter"
         )
     if mini * n % ranks:
         yield (
@@ -73,7 +73,7 @@ def _updates(recipe: DictConfig) -> Iterator[str]:
 
 
 def _micro_sizes(recipe: DictConfig) -> Iterator[str]:
-    """Each of the sizes has to be given once: verl has an older name for each."""
+    """Each size has to be set exactly once; verl has an old and a new name for it."""
     policy = recipe.actor_rollout_ref
     if policy.actor.use_dynamic_bsz:
         return
@@ -84,13 +84,13 @@ def _micro_sizes(recipe: DictConfig) -> Iterator[str]:
         old, new = policy[section].get(name), policy[section].get(f"{name}_per_gpu")
         key = f"actor_rollout_ref.{section}.{name}"
         if old is None and new is None:
-            yield f"{key}_per_gpu is not set; it says how many rollouts a GPU takes at once"
+            yield f"{key}_per_gpu is not set; set the number of rollouts that a GPU takes at once"
         elif old is not None and new is not None:
-            yield f"{key} and {key}_per_gpu are both set; leave the former out"
+            yield f"{key} and {key}_per_gpu are both set; remove the former"
 
 
 def _passes(recipe: DictConfig) -> Iterator[str]:
-    """What a rank gets divides into its micro batches."""
+    """The rollouts of a rank divide into its micro-batches."""
     policy = recipe.actor_rollout_ref
     actor, rollout, ref = policy.actor, policy.rollout, policy.ref
     ranks = max(1, _gpus(recipe) // _sequence_parallel(recipe))
@@ -113,7 +113,7 @@ def _passes(recipe: DictConfig) -> Iterator[str]:
 
 
 def _is_bypassed(recipe: DictConfig) -> bool:
-    """Whether the rollout engine's log probabilities are taken as they are."""
+    """Whether training uses the rollout engine's log probabilities as the old ones."""
     return bool((recipe.algorithm.get("rollout_correction") or {}).get("bypass_mode", False))
 
 

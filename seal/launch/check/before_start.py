@@ -1,9 +1,10 @@
-"""The checks in front of every run: all are made, so that one look names every reason.
+"""The checks before every run. All of them run, so the user sees every problem at once.
 
-In: the recipe and the options of the command line. Out: findings, or a `RunError` with every error
-in it. Called by `seal.launch.run`, and by `whole` for `launcher.py --check`.
+In: the recipe and the options of the command line. Out: findings, or one `RunError` with all of
+the errors.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from omegaconf import DictConfig
@@ -41,11 +42,11 @@ CHECKS: Sequence[Check] = (
     inputs.access_token,
     inputs.dialogues,
 )
-"""In the order of the table: machine, budget, run."""
+"""In the order of the table."""
 
 
 def facts(recipe: DictConfig) -> tuple[Machine, Model]:
-    """Read what the checks go by; seconds, as modules are imported on trial.
+    """Read the facts; this takes seconds, because it tries to import modules.
 
     Raises:
         RunError: Ray cannot be imported.
@@ -55,12 +56,12 @@ def facts(recipe: DictConfig) -> tuple[Machine, Model]:
 
 
 def judged(recipe: DictConfig, machine: Machine, model: Model) -> list[Finding]:
-    """What the facts say of the recipe; nothing is read but the recipe's own small files."""
+    """Findings on the recipe with these facts."""
     return [finding for check in CHECKS for finding in check(recipe, machine, model)]
 
 
 def outside(recipe: DictConfig, with_bfcl: bool, resume: bool) -> Iterator[Finding]:
-    """Findings on the run's own folders and on the service, which is asked.
+    """Findings on the run's folders and on the service.
 
     Args:
         recipe: Resolved recipe.
@@ -75,24 +76,24 @@ def outside(recipe: DictConfig, with_bfcl: bool, resume: bool) -> Iterator[Findi
 
 
 def service(recipe: DictConfig, with_bfcl: bool) -> Finding:
-    """Whether the service can be started, or answers."""
+    """Finding on the service: whether it can be started, or answers."""
     if with_bfcl:
         return tried("service", lambda: check_can_start(recipe), "can be started")
     found = tried("service", lambda: check_service(recipe), "healthy")
     if found.level is Level.ERROR:
-        said = f"{found.said} (--with-bfcl starts one for the run)"
-        return Finding(found.subject, found.level, said)
+        message = f"{found.message} (--with-bfcl starts one for the run)"
+        return dataclasses.replace(found, message=message)
     return found
 
 
 def require(recipe: DictConfig, with_bfcl: bool, resume: bool) -> list[str]:
-    """Make all fast checks in front of a run.
+    """Make all fast checks before a run.
 
     Returns:
-        What may cost time or end the run later, a sentence each.
+        The warnings, a sentence each.
 
     Raises:
-        RunError: Something keeps the run from working; every reason is named.
+        RunError: The run cannot start; the error names every reason.
     """
     found = judged(recipe, *facts(recipe))
     found += outside(recipe, with_bfcl, resume)

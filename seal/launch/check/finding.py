@@ -1,4 +1,4 @@
-"""What a check found: one line of the table that `launcher.py --check` prints."""
+"""The result of a check: one line of the table that `launcher.py --check` prints."""
 
 import enum
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from seal.launch.folders import RunError
 
 
 class Level(enum.Enum):
-    """How a finding counts."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """The run can start; it may be slow, or fail for this reason later."""
+    """The run can start, but it may be slow, or fail later."""
     ERROR = "error"
-    """The run cannot work."""
+    """The run cannot start."""
 
 
 @dataclass(frozen=True)
@@ -26,44 +26,44 @@ class Finding:
     subject: str
     """What was checked, in a word or two."""
     level: Level
-    said: str
-    """What was found and what to do about it."""
+    message: str
+    """What was found, and what to do about it."""
 
 
-def ok(subject: str, said: str) -> Finding:
-    """What was found is fine."""
-    return Finding(subject, Level.OK, said)
+def ok(subject: str, message: str) -> Finding:
+    """A finding of level OK."""
+    return Finding(subject, Level.OK, message)
 
 
-def warning(subject: str, said: str) -> Finding:
-    """What was found may cost time or end the run later."""
-    return Finding(subject, Level.WARNING, said)
+def warning(subject: str, message: str) -> Finding:
+    """A finding of level WARNING."""
+    return Finding(subject, Level.WARNING, message)
 
 
-def error(subject: str, said: str) -> Finding:
-    """What was found keeps the run from working."""
-    return Finding(subject, Level.ERROR, said)
+def error(subject: str, message: str) -> Finding:
+    """A finding of level ERROR."""
+    return Finding(subject, Level.ERROR, message)
 
 
-def tried(subject: str, check: Callable[[], object], said: str) -> Finding:
-    """The finding of a check that raises its complaint.
+def tried(subject: str, check: Callable[[], object], message: str) -> Finding:
+    """The finding of a check that raises an exception.
 
     Args:
         subject: What is checked.
-        check: Raises RunError, TokenError or EnvironmentFault where something is wrong.
-        said: What holds where it raises nothing.
+        check: Raises RunError, TokenError or EnvironmentFault if something is wrong.
+        message: Message of the finding if it raises nothing.
     """
     try:
         check()
-    except (RunError, TokenError, EnvironmentFault) as complaint:
-        return error(subject, str(complaint))
-    return ok(subject, said)
+    except (RunError, TokenError, EnvironmentFault) as failure:
+        return error(subject, str(failure))
+    return ok(subject, message)
 
 
 def sentences(findings: list[Finding], level: Level) -> list[str]:
-    """What the findings of a level say.
+    """The findings of a level as text.
 
     >>> sentences([ok("disk", "80 GB free"), error("GPUs", "none")], Level.ERROR)
     ['GPUs: none']
     """
-    return [f"{one.subject}: {one.said}" for one in findings if one.level is level]
+    return [f"{one.subject}: {one.message}" for one in findings if one.level is level]

@@ -1,7 +1,7 @@
-"""Checks of a machine's GPUs against what the recipe asks of them.
+"""Checks of the GPUs of this machine.
 
-A recipe for the processor, and a run that joins a Ray cluster, whose machines are other ones, ask
-nothing of this machine's GPUs.
+They do not apply to a recipe for the processor. They do not apply to a run that joins a Ray cluster
+either, because its GPUs are in other machines.
 """
 
 from collections.abc import Iterator
@@ -12,15 +12,17 @@ from seal.launch import folders
 from seal.launch.check.finding import Finding, error, ok, warning
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
+from seal.launch.gpus import Gpu
 from seal.launch.memory import UnplannedError, plan, settings_of
 from seal.launch.shapes import config_of, shape_of
 
 QUICKSTART = ".venv/bin/python launcher.py --conf exp/quickstart.yaml --with-bfcl"
 DRIVERS = {12: "525.60", 13: "580.65"}
-"""The oldest Linux driver for each CUDA, by NVIDIA's release notes."""
+"""The oldest Linux driver for each major version of CUDA, by NVIDIA's release notes."""
 CAPABILITY = (8, 0)
-"""The oldest GPUs (A100) that flash-attn 2 runs on and that multiply bfloat16."""
-_CROWDED = 0.05
+"""Compute capability of the oldest GPUs with bfloat16 and flash-attn 2: A100."""
+_IN_USE = 0.05
+"""Share of a GPU's memory above which another process is assumed to use it."""
 _GIB = 1024**3
 
 
@@ -29,8 +31,13 @@ def on_gpus(recipe: DictConfig, machine: Machine) -> bool:
     return recipe.trainer.device == "cuda" and machine.cluster is None
 
 
+def _needed(recipe: DictConfig, machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs that NVML sees; none if the run needs no GPU of this machine."""
+    return machine.gpus.seen if on_gpus(recipe, machine) else ()
+
+
 def number(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """As many GPUs as the recipe asks for, on as many nodes."""
+    """This machine has all GPUs and nodes that the recipe asks for."""
     if not on_gpus(recipe, machine):
         return
     asked, nodes = int(recipe.trainer.n_gpus_per_node), int(recipe.trainer.nnodes)
@@ -38,30 +45,29 @@ def number(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Find
     if nodes > 1:
         yield error(
             "nodes",
-            f"trainer.nnodes={nodes}, and a Ray that the launcher starts has this machine alone; "
-            "start Ray on every node and set RAY_ADDRESS (docs/running.md)",
+            f"trainer.nnodes={nodes}, but the launcher starts Ray on this machine only; start Ray "
+            "on every node and set RAY_ADDRESS (docs/running.md)",
         )
     if len(seen) >= asked:
         yield ok("GPUs", f"{asked} of {len(seen)} x {seen[0].name}")
     elif unknown and machine.gpu_files >= asked:
-        yield warning("GPUs", f"/dev has {machine.gpu_files}, but none can be asked: {unknown}")
+        yield warning("GPUs", f"/dev has {machine.gpu_files}, but NVML cannot read them: {unknown}")
     elif seen:
         yield error(
             "GPUs",
-            f"the recipe asks for {asked} (trainer.n_gpus_per_node), CUDA sees {len(seen)} here "
-            f"(CUDA_VISIBLE_DEVICES counts); set trainer.n_gpus_per_node={len(seen)}",
+            f"the recipe asks for {asked} (trainer.n_gpus_per_node), and CUDA sees {len(seen)} "
+            f"(CUDA_VISIBLE_DEVICES limits it); set trainer.n_gpus_per_node={len(seen)}",
         )
     else:
         yield error(
             "GPUs",
-            f"this recipe needs GPUs: it asks for {asked} (trainer.n_gpus_per_node), and there is "
-            f"none on this machine{f' ({unknown})' if unknown else ''}. The quickstart runs "
-            f"without: {QUICKSTART}",
+            f"this recipe asks for {asked} (trainer.n_gpus_per_node), and this machine has none"
+            f"{f' ({unknown})' if unknown else ''}. The quickstart needs none: {QUICKSTART}",
         )
 
 
 def driver(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """A torch that is built with CUDA, and a driver that runs this CUDA."""
+    """The installed torch has CUDA, and the driver supports this version of CUDA."""
     if recipe.trainer.device != "cuda":
         return
     if machine.torch_cuda is None:
@@ -78,39 +84,41 @@ def driver(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Find
         least = f" {DRIVERS[major]} or newer" if major in DRIVERS else ""
         yield error(
             "driver",
-            f"the driver {machine.gpus.driver} runs CUDA up to "
+            f"the driver {machine.gpus.driver} supports CUDA up to "
             f"{'.'.join(map(str, machine.gpus.cuda))}, and torch {machine.torch} is built for CUDA "
             f"{machine.torch_cuda}; install a newer driver{least}",
         )
     else:
         yield ok(
             "driver",
-            f"{machine.gpus.driver} runs CUDA {machine.torch_cuda} of torch {machine.torch}",
+            f"{machine.gpus.driver} supports CUDA {machine.torch_cuda} of torch {machine.torch}",
         )
 
 
 def capability(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """GPUs that multiply bfloat16."""
-    if not on_gpus(recipe, machine) or not machine.gpus.seen:
+    """Every GPU has bfloat16."""
+    seen = _needed(recipe, machine)
+    if not seen:
         return
-    oldest = min(machine.gpus.seen, key=lambda gpu: gpu.capability)
+    oldest = min(seen, key=lambda gpu: gpu.capability)
     shown = ".".join(map(str, oldest.capability))
     if oldest.capability < CAPABILITY:
         yield error(
             "capability",
             f"{oldest.name} has compute capability {shown}; flash-attn and bfloat16 need 8.0 or "
-            "newer (A100, H100); hide it with CUDA_VISIBLE_DEVICES, or take another machine",
+            "more (A100, H100); hide it with CUDA_VISIBLE_DEVICES, or use another machine",
         )
     else:
         yield ok("capability", shown)
 
 
 def free_memory(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """What other processes have left of each GPU."""
-    if not on_gpus(recipe, machine) or not machine.gpus.seen:
+    """Other processes leave enough memory on each GPU."""
+    seen = _needed(recipe, machine)
+    if not seen:
         return
     share = float(recipe.actor_rollout_ref.rollout.gpu_memory_utilization)
-    fullest = min(machine.gpus.seen, key=lambda gpu: gpu.free_bytes / gpu.total_bytes)
+    fullest = min(seen, key=lambda gpu: gpu.free_bytes / gpu.total_bytes)
     free, total = fullest.free_bytes, fullest.total_bytes
     shown = f"{free / _GIB:.0f} of {total / _GIB:.0f} GiB free on the fullest GPU"
     if free < share * total:
@@ -119,15 +127,16 @@ def free_memory(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator
             f"{shown}, and vLLM takes {share:.0%} of each (actor_rollout_ref.rollout."
             "gpu_memory_utilization); end the processes that nvidia-smi shows",
         )
-    elif free < (1 - _CROWDED) * total:
+    elif free < (1 - _IN_USE) * total:
         yield warning("GPU memory", f"{shown}: another process uses it (nvidia-smi)")
     else:
         yield ok("GPU memory", shown)
 
 
 def planned_memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
-    """What update and rollouts will take of each GPU, computed (`seal.launch.memory`)."""
-    if not on_gpus(recipe, machine) or not machine.gpus.seen:
+    """Update and rollouts fit on each GPU, by the formulas of `seal.launch.memory`."""
+    seen = _needed(recipe, machine)
+    if not seen:
         return
     subject = "memory plan"
     config = model.config or config_of(model.path, folders.ROOT)
@@ -142,7 +151,7 @@ def planned_memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterat
     except KeyError:
         yield warning(subject, f"not made: no formula for {config.get('model_type')!r}")
         return
-    total = min(gpu.total_bytes for gpu in machine.gpus.seen)
+    total = min(gpu.total_bytes for gpu in seen)
     largest = made.largest_utilization(total)
     shown = (
         f"by formula, of {total / _GIB:.0f} GiB: update {made.update / _GIB:.0f}, rollouts "
@@ -152,7 +161,7 @@ def planned_memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterat
     if largest is None:
         yield error(
             subject,
-            f"{shown}; no {key} fits. More GPUs, or a group of exp/machine/ that keeps the "
+            f"{shown}; no {key} fits. Use more GPUs, or a group of exp/machine/ that keeps the "
             "trainer's state on the host: +machine=gpus_1 (docs/gpu.md)",
         )
     elif made.utilization > largest:

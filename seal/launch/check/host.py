@@ -9,27 +9,28 @@ from seal.launch.check.finding import Finding, error, ok, warning
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
 from seal.launch.data_files import total_steps
-from seal.launch.folders import RunError
+from seal.launch.folders import RunError, checkpoint_folder
 from seal.records.checkpoint_folder import steps
 
 FREE_DISK_BYTES = 2 * 1024**3
-"""For logs, dialogues and a small model's checkpoints."""
+"""Disk space for logs, dialogues and the checkpoints of a small model."""
 WORKERS_PER_GPU = 3
-"""Processors that verl reserves for each GPU (ResourcePoolManager.max_colocate_count)."""
+"""Processors that verl reserves per GPU (ResourcePoolManager.max_colocate_count)."""
 RUNNER_AND_QUEUE = 2
 """Processors of the task runner (seal.train.main) and of TransferQueue's controller."""
 OPEN_FILES = 8192
-"""What Ray recommends."""
+"""The limit that Ray recommends."""
 MANY_STEPS = 1000
+"""Assumed number of steps if it is not known."""
 _GB, _GIB = 10**9, 1024**3
 
 
 def processors_needed(recipe: DictConfig) -> int:
     """Processors that Ray reserves on a machine, whether they are busy or not.
 
-    One for the task runner, one for TransferQueue's controller and one for each of its storage
-    units; then verl's placement group takes three for each GPU, all at once. Agent loops and vLLM
-    reserve none. (verl 0.9.1, TransferQueue 0.1.11; a test places both.)
+    Ray reserves one for the task runner, one for TransferQueue's controller and one for each of its
+    storage units. Then verl's placement group takes three per GPU, all at once. Agent loops and
+    vLLM reserve none. (verl 0.9.1, TransferQueue 0.1.11; a test compares the count with theirs.)
     """
     queue = recipe.transfer_queue.backend
     units = 0
@@ -39,31 +40,31 @@ def processors_needed(recipe: DictConfig) -> int:
 
 
 def processors(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """As many processors as Ray reserves: with fewer it waits for them without end."""
+    """There are as many processors as Ray reserves; with fewer it would wait forever."""
     if machine.cluster is not None:
         return
-    needed, told = processors_needed(recipe), recipe.ray_kwargs.ray_init.num_cpus
-    there = machine.cpus if told is None else int(told)
-    source = "on this machine" if told is None else "by ray_kwargs.ray_init.num_cpus"
-    if there >= needed:
-        yield ok("processors", f"{there} {source}, Ray reserves {needed}")
+    needed, declared = processors_needed(recipe), recipe.ray_kwargs.ray_init.num_cpus
+    available = machine.cpus if declared is None else int(declared)
+    source = "on this machine" if declared is None else "by ray_kwargs.ray_init.num_cpus"
+    if available >= needed:
+        yield ok("processors", f"{available} {source}, Ray reserves {needed}")
         return
     gpus = int(recipe.trainer.n_gpus_per_node)
     yield error(
         "processors",
-        f"{there} {source}, and Ray reserves {needed}: {needed - WORKERS_PER_GPU * gpus} for the "
-        f"queue and the runner, {WORKERS_PER_GPU} for each of {gpus} GPUs; it would wait for them "
-        "without end. Set transfer_queue.backend.SimpleStorage.num_data_storage_units=1, which "
-        f"saves some, or ray_kwargs.ray_init.num_cpus={needed}: processes then share what there is",
+        f"{available} {source}, and Ray reserves {needed}: {needed - WORKERS_PER_GPU * gpus} for "
+        f"the queue and the runner, {WORKERS_PER_GPU} for each of {gpus} GPUs; it would wait for "
+        "them forever. Set transfer_queue.backend.SimpleStorage.num_data_storage_units=1 to need "
+        f"fewer, or ray_kwargs.ray_init.num_cpus={needed} to let the processes share processors",
     )
 
 
 def memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
-    """Memory for the weights while they are loaded, beside a reference policy that stays.
+    """The host's memory holds the actor's weights during loading, beside the reference policy.
 
-    A lower bound, computed: verl loads the actor's weights in its model_dtype on the first rank, or
-    on every rank if the embedding is tied, after the reference policy, which FSDP2 keeps in this
-    memory. The service, Ray and what each process takes for itself come on top.
+    The result is a lower bound. FSDP2 keeps the reference policy in the host's memory. After it,
+    verl loads the actor's weights in its model_dtype on the first rank, or on every rank if the
+    embedding is tied. The service, Ray and the processes themselves need more.
     """
     if machine.cluster is not None or model.parameters is None:
         return
@@ -84,7 +85,7 @@ def memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Findi
     if needed > machine.memory_bytes:
         yield error(
             "memory",
-            f"{shown}. Take a machine with more, or halve the latter: "
+            f"{shown}. Use a machine with more memory, or halve the reference policy: "
             "actor_rollout_ref.ref.fsdp_config.model_dtype=bf16",
         )
     else:
@@ -97,12 +98,13 @@ def has_reference(recipe: DictConfig) -> bool:
 
 
 def shared_memory(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """Room for Ray's object store, which goes to the disk where /dev/shm is too small."""
+    """/dev/shm has room for Ray's object store; otherwise Ray puts the store on the disk."""
     if machine.cluster is not None:
         return
-    told = recipe.ray_kwargs.ray_init.get("object_store_memory")
-    # Ray's own rule: 30 % of the memory, as much as is there, but 10 GB are wanted anyhow.
-    wanted = int(told) if told is not None else min(int(0.3 * machine.memory_bytes), 10 * _GB)
+    declared = recipe.ray_kwargs.ray_init.get("object_store_memory")
+    # Ray's default is 30 % of the memory. The check asks for 10 GB of it at most.
+    default = min(int(0.3 * machine.memory_bytes), 10 * _GB)
+    wanted = default if declared is None else int(declared)
     free = machine.shared_memory_bytes
     if free < wanted:
         yield warning(
@@ -116,7 +118,7 @@ def shared_memory(recipe: DictConfig, machine: Machine, _model: Model) -> Iterat
 
 
 def open_files(_recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """Enough open files for Ray and the connections of many rollouts."""
+    """A process may open enough files for Ray and the connections of many rollouts."""
     if machine.open_files < OPEN_FILES:
         yield warning(
             "open files",
@@ -129,8 +131,9 @@ def open_files(_recipe: DictConfig, machine: Machine, _model: Model) -> Iterator
 
 
 def disk(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
-    """Space for logs, and for as many checkpoints as exist at once."""
-    if machine.disk_bytes < FREE_DISK_BYTES:
+    """The disk has space for logs, and for all checkpoints that exist at the same time."""
+    full = machine.disk_bytes < FREE_DISK_BYTES
+    if full:
         yield error(
             "disk",
             f"{machine.disk_bytes / _GIB:.1f} GiB free on the disk of {folders.ROOT.name}/, a run "
@@ -139,7 +142,7 @@ def disk(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding
         )
     count = checkpoints_at_once(recipe)
     if model.parameters is None or not count:
-        if machine.disk_bytes >= FREE_DISK_BYTES:
+        if not full:
             yield ok("disk", f"{machine.disk_bytes / _GB:.0f} GB free")
         return
     least, most = (count * model.parameters * width for width in _checkpoint_widths(recipe))
@@ -150,8 +153,8 @@ def disk(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding
         f"{most / _GB:.1f} GB"
     )
     remedy = (
-        "free some space, name another place (trainer.default_local_dir=FOLDER), or keep fewer "
-        "(seal.checkpoints)"
+        "free some space, choose another folder (trainer.default_local_dir=FOLDER), or keep fewer "
+        "checkpoints (seal.checkpoints)"
     )
     if free < least:
         yield error("checkpoints", f"{shown}; {remedy}")
@@ -162,34 +165,33 @@ def disk(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding
 
 
 def checkpoints_at_once(recipe: DictConfig) -> int:
-    """Checkpoints that are still to be written and exist at once, one being saved included."""
+    """Checkpoints that the run adds and that exist at the same time, one being saved included."""
     kept = recipe.seal.checkpoints
     count = _saves(recipe)
     if not count:
         return 0
     if kept.keep_last is not None:
         count = min(count, int(kept.keep_last) + int(bool(kept.keep_best)) + 1)
-    there = 0
     if recipe.trainer.resume_mode != "disable":
-        there = len(steps(folders.ROOT / str(recipe.trainer.default_local_dir)))
-    return max(1, count - there)
+        count -= len(steps(checkpoint_folder(recipe)))
+    return max(1, count)
 
 
 def _saves(recipe: DictConfig) -> int:
-    """How often the run saves; as if it had many steps where nothing tells how many it has."""
+    """How often the run saves; for MANY_STEPS if its number of steps is not known."""
     every = int(recipe.trainer.save_freq)
     if every < 1:
         return 0
     try:
         all_steps = total_steps(recipe)
-    except RunError:  # of a data file, which has its own line
+    except RunError:  # `inputs.data` reports the data file.
         all_steps = None
-    # verl saves after the last step, too.
+    # verl saves after the last step too.
     return -(-(MANY_STEPS if all_steps is None else all_steps) // every)
 
 
 def _checkpoint_widths(recipe: DictConfig) -> tuple[int, int]:
-    """Bytes a parameter, from and to: weights in float32 and Adam's two moments, if all train."""
+    """Least and most bytes per parameter: float32 weights, and Adam's moments if all train."""
     return (4, 8) if recipe.actor_rollout_ref.model.lora_rank > 0 else (12, 16)
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a run reads and whom it asks: model, data, addresses, token."""
+"""Checks of the inputs of a run: model, data, service addresses, access token."""
 
 import ipaddress
 import os
@@ -16,18 +16,18 @@ from seal.launch.service import token, urls
 
 
 def model_folder(_recipe: DictConfig, _machine: Machine, model: Model) -> Iterator[Finding]:
-    """The model is there with all that a run needs of it, or something makes it."""
+    """The model exists with all files that a run needs, or the run makes it."""
     key = f"actor_rollout_ref.model.path={model.path}"
     if model.folder is None and model.made_by:
         yield ok(
-            "model", f"{model.path} is not there; the run makes it: {'; '.join(model.made_by)}"
+            "model", f"{model.path} does not exist; the run makes it: {'; '.join(model.made_by)}"
         )
     elif model.folder is None and model.on_hub:
         yield warning(
             "model",
             f"{model.path} is not on this machine, so its prompts cannot be counted"
-            + (", nor what it takes of memory and disk" if model.parameters is None else "")
-            + "; the run would fetch it from the hub. Before that: "
+            + (", and its memory and disk space are unknown" if model.parameters is None else "")
+            + "; the run would fetch it from the hub. To fetch it now: "
             f".venv/bin/hf download {model.path}",
         )
     elif model.folder is None:
@@ -36,14 +36,13 @@ def model_folder(_recipe: DictConfig, _machine: Machine, model: Model) -> Iterat
             f"{key} does not exist; docs/backbones.md says where each backbone's model comes from",
         )
     elif model.lacks:
-        said = "; ".join(model.lacks)
-        again = "delete the folder, and the run makes it" if model.made_by else "fetch it again"
-        yield error("model", f"{key} is not whole: {said} ({again})")
+        remedy = "delete the folder, and the run makes it" if model.made_by else "fetch it again"
+        yield error("model", f"{key} is not complete: {'; '.join(model.lacks)} ({remedy})")
     elif model.lacks_generation_config:
         yield warning(
             "model",
-            f"{key} has no generation_config.json: which tokens end a message is then said by "
-            "env_service.stop_tokens and the tokenizer alone",
+            f"{key} has no generation_config.json, so only env_service.stop_tokens and the "
+            "tokenizer say which tokens end a message",
         )
     else:
         size = "" if model.parameters is None else f", {model.parameters / 1e6:,.0f} million"
@@ -51,7 +50,7 @@ def model_folder(_recipe: DictConfig, _machine: Machine, model: Model) -> Iterat
 
 
 def data(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
-    """The data files are there."""
+    """The data files exist and can be read."""
     found = [
         error(
             "data",
@@ -62,30 +61,30 @@ def data(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Findi
         for path in data_files(recipe, key)
         if not path.is_file()
     ]
-    yield from found or [tried("data", lambda: total_steps(recipe), "all files are there")]
+    yield from found or [tried("data", lambda: total_steps(recipe), "all files exist")]
 
 
 def addresses(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
-    """The service's addresses are addresses, and every node can reach them."""
+    """The addresses of the service are well-formed, and every node can reach them."""
     found = tried("addresses", lambda: urls(recipe), "")
     if found.level is Level.ERROR:
         yield found
         return
-    own = [url for url in urls(recipe) if _is_loopback(url)]
+    loopback = [url for url in urls(recipe) if _is_loopback(url)]
     nodes = int(recipe.trainer.nnodes)
-    if own and nodes > 1:
+    if loopback and nodes > 1:
         yield error(
             "addresses",
-            f"env_service.env_url={own[0]} is each node's own, and rollouts run on all of {nodes} "
-            "(trainer.nnodes), so on the others nothing would answer; start the service with "
-            "BFCL_HOST=0.0.0.0 and a token, and name the address that all reach (docs/running.md)",
+            f"env_service.env_url={loopback[0]} is a loopback address, and rollouts run on {nodes} "
+            "nodes (trainer.nnodes), so the other nodes would not reach the service; start it with "
+            "BFCL_HOST=0.0.0.0 and a token, and name an address that all reach (docs/running.md)",
         )
     else:
         yield ok("addresses", ", ".join(urls(recipe)))
 
 
 def access_token(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """The services' token is one, and reaches every worker."""
+    """The access token of the services can be read, and reaches every worker."""
     name = recipe.env_service.token_file
     if machine.cluster is not None and name is None and os.environ.get(TOKEN_VARIABLE):
         yield error(
@@ -99,7 +98,7 @@ def access_token(recipe: DictConfig, machine: Machine, _model: Model) -> Iterato
 
 
 def dialogues(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
-    """The number of dialogues at once is one."""
+    """The limit of simultaneous dialogues is a positive number, or none."""
     most = recipe.env_service.max_dialogues
     if most is None:
         yield ok("dialogues", "all rollouts of a batch at once")
@@ -108,7 +107,8 @@ def dialogues(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[
     else:
         yield error(
             "dialogues",
-            f"env_service.max_dialogues={most}: expected a whole number from 1 on, or null for all",
+            f"env_service.max_dialogues={most}: expected a whole number of at least 1, or null for "
+            "no limit",
         )
 
 

@@ -1,7 +1,7 @@
-"""The facts about a machine that decide whether a run can start on it, read once.
+"""The facts about this machine that decide whether a run can start, read once.
 
-In: this machine, and what of it is asked. Out: `Machine`, which a test can make up. No judgement
-here: that is what the checks are for.
+In: this machine. Out: `Machine`, which a test can make up. The checks judge the facts, not this
+module.
 """
 
 import importlib.metadata
@@ -21,12 +21,13 @@ from omegaconf import DictConfig
 
 from seal.launch import folders, gpus
 from seal.launch.check.programs import Program, ask
+from seal.launch.folders import RunError, checkpoint_folder
 from seal.launch.gpus import Gpus
 from seal.launch.training import ray_address
 
 PATIENCE_S = 300.0
-"""Seconds for an import; from a network file system one takes minutes."""
-# Ray counts a container's share, not the machine; what it finds is what it will place by.
+"""Seconds for an import; on a network file system it takes minutes."""
+# Ray counts the share of a container, not the whole machine, and schedules by these numbers.
 _RAY = (
     "import json, ray._private.utils as ray; "
     "print(json.dumps([int(ray.get_num_cpus()), int(ray.get_system_memory())]))"
@@ -35,43 +36,46 @@ _RAY = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that the launcher runs on; in a Ray cluster the other nodes are not asked."""
+    """The machine of the launcher; other nodes of a Ray cluster are not asked."""
 
     gpus: Gpus
     gpu_files: int
-    """NVIDIA devices in /dev, which are there without NVML, too."""
+    """Number of NVIDIA devices in /dev, which exist without NVML too."""
     torch: str | None
-    """Version of the installed torch; None without."""
+    """Version of torch; None if it is not installed."""
     torch_cuda: str | None
-    """CUDA that torch was built with, e.g. 13.0; None for a build without."""
+    """CUDA version that torch was built with, e.g. 13.0; None for a build without CUDA."""
     import_failures: Mapping[str, str]
-    """Why a module that was asked for does not import, by name; empty where it does."""
+    """Why a module does not import, by its name; empty if it does."""
     cpus: int
     """Processors as Ray counts them."""
     memory_bytes: int
-    """Memory as Ray counts it: the container's, if it has a limit."""
+    """Memory as Ray counts it: the limit of the container, if it has one."""
     shared_memory_bytes: int
     """Free space of /dev/shm."""
     open_files: int
-    """The most files a process may open, as far as it can raise the limit by itself."""
+    """Hard limit of open files: a process can raise its own limit up to it."""
     compiler: str | None
-    """The C compiler that Triton takes; None without."""
+    """The C compiler that Triton uses; None if there is none."""
     python_headers: bool
-    """Whether Python.h is there, against which Triton compiles."""
+    """Whether Python.h exists; Triton needs it."""
     disk_bytes: int
     """Free space in the project's folder."""
     checkpoint_disk_bytes: int
-    """Free space where checkpoints go."""
+    """Free space in the folder of the checkpoints."""
     cluster: str | None
-    """The running Ray cluster that the run joins; None where it starts its own Ray here."""
+    """Address of the Ray cluster that the run joins; None if it starts its own Ray."""
 
     @classmethod
     def read(cls, recipe: DictConfig, modules: Sequence[str]) -> "Machine":
         """Read the facts.
 
         Args:
-            recipe: Says where checkpoints go and which cluster is joined.
-            modules: Those that are imported on trial, each in a process of its own.
+            recipe: Names the folder of the checkpoints and the Ray cluster.
+            modules: Modules to import on trial, each in a separate process.
+
+        Raises:
+            RunError: Ray cannot be imported.
         """
         asked = {"ray": _python(_RAY)}
         missing = {name: "it is not installed" for name in modules if not _is_found(name)}
@@ -80,8 +84,8 @@ class Machine:
         failures = {name: answers[name].failure for name in modules if name in answers}
         counted = answers.pop("ray")
         if counted.failure:
-            raise folders.RunError(
-                f"Ray cannot be imported ({counted.failure}); make the environment anew: "
+            raise RunError(
+                f"Ray cannot be imported ({counted.failure}); make a new environment: "
                 "bash install.sh"
             )
         cpus, memory = json.loads(counted.printed.splitlines()[-1])
@@ -90,7 +94,7 @@ class Machine:
         return cls(
             gpus=gpus.read(),
             gpu_files=len(list(Path("/dev").glob("nvidia[0-9]*"))),
-            torch=_version("torch"),
+            torch=installed_version("torch"),
             torch_cuda=_torch_cuda(),
             import_failures=missing | failures,
             cpus=cpus,
@@ -100,9 +104,15 @@ class Machine:
             compiler=compiler,
             python_headers=Path(sysconfig.get_path("include"), "Python.h").is_file(),
             disk_bytes=_free_bytes(folders.ROOT),
-            checkpoint_disk_bytes=_free_bytes(folders.ROOT / str(recipe.trainer.default_local_dir)),
+            checkpoint_disk_bytes=_free_bytes(checkpoint_folder(recipe)),
             cluster=ray_address(recipe),
         )
+
+
+def installed_version(package: str) -> str | None:
+    """Version of an installed package; None if it is not installed."""
+    found = importlib.metadata.distributions(name=package)
+    return next((distribution.version for distribution in found), None)
 
 
 def _python(code: str) -> Program:
@@ -110,19 +120,12 @@ def _python(code: str) -> Program:
 
 
 def _is_found(module: str) -> bool:
-    """Whether there is such a module, without importing the package around it."""
+    """Whether the package of a module is installed; the package is not imported."""
     return importlib.util.find_spec(module.split(".")[0]) is not None
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _torch_cuda() -> str | None:
-    """Read from torch's source: its import takes seconds."""
+    """CUDA version of torch, from its source, because importing torch takes seconds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -132,6 +135,6 @@ def _torch_cuda() -> str | None:
 
 
 def _free_bytes(folder: Path) -> int:
-    """Free space of the file system that a folder is on, or will be."""
-    there = next((one for one in (folder, *folder.parents) if one.is_dir()), None)
-    return 0 if there is None else shutil.disk_usage(there).free
+    """Free space on the file system of a folder, which may not exist yet."""
+    existing = next((one for one in (folder, *folder.parents) if one.is_dir()), None)
+    return 0 if existing is None else shutil.disk_usage(existing).free

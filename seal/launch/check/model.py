@@ -1,7 +1,7 @@
 """The facts about a recipe's model, read once from its folder; weights are not loaded.
 
-In: the recipe. Out: `Model`: where the model is, its config.json, how many parameters it has, and
-what its folder lacks.
+In: the recipe. Out: `Model`: the model's folder, its config.json, its number of parameters, and the
+files that it lacks.
 """
 
 import json
@@ -17,7 +17,7 @@ from seal.launch import folders
 from seal.launch.shapes import CONFIGS, shape_of
 
 STATELESS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
-"""Kinds of layers, in transformers' words, that see other tokens through attention alone."""
+"""Kinds of layers, as transformers names them, without a state from token to token."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
@@ -25,64 +25,67 @@ _WHOLE = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True)
 class Model:
-    """A recipe's model as far as this machine has it."""
+    """A recipe's model, as far as it is known on this machine."""
 
     path: str
     """actor_rollout_ref.model.path."""
     folder: Path | None
-    """Where it is; None where it is not on this machine."""
+    """Its folder; None if it is not on this machine."""
     made_by: tuple[str, ...] = ()
-    """The recipe's commands that make it (launcher.build_policy)."""
+    """The recipe's commands that make the model (launcher.build_policy)."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Its config.json, or what `seal.launch.shapes` knows of a model that is not here."""
+    """Its config.json, or the entry in `seal.launch.shapes` if it is not on this machine."""
     parameters: int | None = None
-    """By the size of its weights, or that configuration; None where neither is known."""
+    """Its number of parameters, from the size of the weight files, or from `config` if it is not on
+    this machine; None if neither is known."""
     lacks: tuple[str, ...] = ()
-    """What a run needs and the folder does not have, a sentence each."""
+    """What a run needs and the folder lacks, a sentence each."""
     lacks_generation_config: bool = False
 
     @classmethod
     def read(cls, recipe: DictConfig) -> "Model":
         """Read the facts."""
         settings = recipe.actor_rollout_ref.model
-        path, said = str(settings.path), recipe.launcher.build_policy
-        made_by = () if not said else (said,) if isinstance(said, str) else tuple(said)
+        path, commands = str(settings.path), recipe.launcher.build_policy or ()
+        made_by = (commands,) if isinstance(commands, str) else tuple(commands)
         folder = _place(path)
         if folder is None:
             known = CONFIGS.get(path, {})
             parameters = shape_of(known).parameters if known else None
             return cls(path, None, made_by, known, parameters)
         config, lacks = _config(folder)
-        lacks += _missing_weights(folder)
-        words = folder if settings.tokenizer_path is None else _place(str(settings.tokenizer_path))
-        if words is not None:
-            lacks += _missing_words(words, settings.custom_chat_template is not None)
+        weights = _missing_weights(folder)
+        lacks += weights
+        named = settings.tokenizer_path
+        tokenizer = folder if named is None else _place(str(named))
+        if tokenizer is not None:
+            lacks += _missing_of_tokenizer(tokenizer, settings.custom_chat_template is not None)
         return cls(
             path,
             folder,
             made_by,
             config,
-            None if _missing_weights(folder) else _parameters(folder, config),
+            None if weights else _parameters(folder, config),
             tuple(lacks),
             not (folder / "generation_config.json").is_file(),
         )
 
     @property
     def on_hub(self) -> bool:
-        """Whether the path is a name such as Qwen/Qwen2.5-7B-Instruct, for the hub to resolve."""
+        """Whether the path is a name on the model hub, such as Qwen/Qwen2.5-7B-Instruct."""
         return is_hub_name(self.path)
 
     @property
     def language_config(self) -> Mapping[str, Any]:
-        """The part of config.json on the language model, which stands apart beside vision."""
+        """The part of config.json about the language model; with a vision part it is a section."""
         inner: Mapping[str, Any] = self.config.get("text_config") or self.config
         return inner
 
     @property
     def linear_attention(self) -> bool:
-        """Whether layers of it carry a state from token to token (Qwen3.5: linear attention).
+        """Whether its layers carry a state from token to token (Qwen3.5: linear attention).
 
-        By its name where it is not here.
+        The model's name decides if its configuration is not known.
         """
         if self.config:
             text = self.language_config
@@ -104,7 +107,7 @@ def _place(path: str) -> Path | None:
     folder = folders.ROOT / path
     if folder.is_dir():
         return folder
-    # transformers and vLLM take what the hub's cache holds.
+    # transformers and vLLM use the cache of the hub.
     cached = try_to_load_from_cache(path, "config.json") if is_hub_name(path) else None
     return Path(cached).parent if isinstance(cached, str) else None
 
@@ -113,33 +116,39 @@ def _config(folder: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         read = json.loads((folder / "config.json").read_text("utf-8"))
     except FileNotFoundError:
-        return {}, ["config.json is not there"]
+        return {}, ["config.json does not exist"]
     except ValueError as error:
-        return {}, [f"config.json is no JSON ({error})"]
+        return {}, [f"config.json is not JSON ({error})"]
     if not isinstance(read, dict) or "model_type" not in read:
-        return {}, ["config.json names no model_type"]
+        return {}, ["config.json has no model_type"]
     return read, []
 
 
-def _index(folder: Path) -> dict[str, Any] | None:
-    """The list of weight files; None where the weights are in one file, or it cannot be read."""
-    for name in _INDICES:
-        if (folder / name).is_file():
-            try:
-                read = json.loads((folder / name).read_text("utf-8"))
-            except ValueError:
-                return {}
-            return read if isinstance(read, dict) else {}
-    return None
+def _json_object(path: Path) -> dict[str, Any]:
+    """A JSON object; empty if the file does not exist or holds something else."""
+    try:
+        read = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _shards(index: Path) -> list[str]:
+    """Names of the weight files in an index; none if it cannot be read."""
+    return sorted(set(_json_object(index).get("weight_map", {}).values()))
 
 
 def _missing_weights(folder: Path) -> list[str]:
-    if any((folder / name).is_file() for name in _WHOLE):
+    if _first_file(folder, _WHOLE):
         return []
-    index = _index(folder)
+    index = _first_file(folder, _INDICES)
     if index is None:
-        return [f"the weights are not there ({_WHOLE[0]}, or several with {_INDICES[0]})"]
-    shards = sorted(set(index.get("weight_map", {}).values()))
+        return [f"there are no weights ({_WHOLE[0]}, or several files with {_INDICES[0]})"]
+    shards = _shards(index)
     if not shards:
         return ["the index of the weights cannot be read, or names no file"]
     missing = [name for name in shards if not (folder / name).is_file()]
@@ -148,21 +157,15 @@ def _missing_weights(folder: Path) -> list[str]:
     return [f"{len(missing)} of {len(shards)} files of weights are missing: {_few(missing)}"]
 
 
-def _missing_words(folder: Path, has_template: bool) -> list[str]:
-    """What the tokenizer lacks."""
+def _missing_of_tokenizer(folder: Path, has_template: bool) -> list[str]:
     lacks = []
     names = ("tokenizer.json", "tokenizer.model", "vocab.json")
-    if not any((folder / name).is_file() for name in names):
+    if not _first_file(folder, names):
         lacks.append(f"there is no tokenizer ({', '.join(names)})")
-    try:
-        settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        settings = {}
-    apart = ("chat_template.jinja", "chat_template.json")
     if not (
         has_template
-        or settings.get("chat_template")
-        or any((folder / name).is_file() for name in apart)
+        or _json_object(folder / "tokenizer_config.json").get("chat_template")
+        or _first_file(folder, ("chat_template.jinja", "chat_template.json"))
     ):
         lacks.append(
             "the tokenizer has no chat template: a base model? Name an instruct model, or set "
@@ -172,17 +175,16 @@ def _missing_words(folder: Path, has_template: bool) -> list[str]:
 
 
 def _parameters(folder: Path, config: Mapping[str, Any]) -> int:
-    """From the bytes of the weights and their type, which config.json names."""
-    dtype = config.get("dtype") or config.get("torch_dtype")
-    inner = config.get("text_config") or {}
-    dtype = dtype or inner.get("dtype") or inner.get("torch_dtype")
-    # transformers' own default, too.
-    width = _BYTES.get(str(dtype), _BYTES["float32"])
-    total = ((_index(folder) or {}).get("metadata") or {}).get("total_size")
+    """Number of parameters, from the size of the weights and the type that config.json names."""
+    sections = (config, config.get("text_config") or {})
+    dtypes = [one.get(key) for one in sections for key in ("dtype", "torch_dtype")]
+    # float32 is the default of transformers too.
+    width = _BYTES.get(str(next(filter(None, dtypes), None)), _BYTES["float32"])
+    index, whole = _first_file(folder, _INDICES), _first_file(folder, _WHOLE)
+    total = (_json_object(index).get("metadata") or {}).get("total_size") if index else None
     if total is None:
-        names = [name for name in _WHOLE if (folder / name).is_file()][:1]
-        names = names or sorted(set((_index(folder) or {})["weight_map"].values()))
-        total = sum((folder / name).stat().st_size for name in names)
+        files = [whole] if whole else [folder / name for name in _shards(index)] if index else []
+        total = sum(file.stat().st_size for file in files)
     return int(total) // width
 
 

@@ -1,82 +1,74 @@
-"""Short programs that answer one question, each in a process of its own, side by side.
+"""Short programs that answer one question each, all at the same time.
 
-In: commands. Out: what each printed, or why it did not. Called for whatever has to import torch,
-verl or Ray, which takes seconds and may crash the process that does it.
+In: commands. Out: the output of each, or why it failed. Importing torch, verl or Ray takes seconds
+and may crash the process, so the launcher has it done by such programs.
 """
 
 import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Program:
-    """A command and what it needs."""
+    """A command with its folder and environment."""
 
     command: Sequence[str]
     cwd: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables on top of this process's own."""
+    """Variables to add to this process's own."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a program."""
+    """The result of a program."""
 
     printed: str
-    """Its standard output; empty where it failed."""
+    """Its standard output; empty if it failed."""
     failure: str
-    """The last line it said where it failed; empty where it did not."""
+    """The last line of its standard error if it failed; empty if it did not."""
 
 
 def ask(programs: Mapping[str, Program], patience_s: float) -> dict[str, Answer]:
-    """Run programs side by side.
+    """Run programs at the same time.
 
     Args:
-        programs: By a name of the caller's.
-        patience_s: Seconds after which those that still run are ended.
+        programs: Programs by any name.
+        patience_s: Seconds after which programs that still run are killed.
 
     Returns:
-        The answer of each, by the same name.
+        The answer of each program, by the same name.
     """
     deadline = time.monotonic() + patience_s
+    started: dict[str, subprocess.Popen[str]] = {}
     with contextlib.ExitStack() as ending:
-        started = {
-            name: ending.enter_context(_running(program)) for name, program in programs.items()
-        }
+        for name, program in programs.items():
+            process = subprocess.Popen(
+                program.command,
+                cwd=program.cwd,
+                env={**os.environ, **program.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+            started[name] = ending.enter_context(process)
+            ending.callback(process.kill)
         return {name: _answer(process, deadline) for name, process in started.items()}
 
 
-@contextlib.contextmanager
-def _running(program: Program) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(
-        program.command,
-        cwd=program.cwd,
-        env={**os.environ, **program.environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _answer(process: "subprocess.Popen[str]", deadline: float) -> Answer:
+def _answer(process: subprocess.Popen[str], deadline: float) -> Answer:
     began = time.monotonic()
     try:
-        printed, said = process.communicate(timeout=max(0.0, deadline - began))
+        printed, errors = process.communicate(timeout=max(0.0, deadline - began))
     except subprocess.TimeoutExpired:
         return Answer("", f"no answer after {time.monotonic() - began:.0f} s")
     if process.returncode == 0:
         return Answer(printed, "")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
     return Answer("", lines[-1] if lines else f"it ended with exit code {process.returncode}")

@@ -1,4 +1,4 @@
-"""Checks of packages that a recipe needs beyond the locked ones, and of what compiles kernels."""
+"""Checks of packages that install.sh does not pin, and of the compiler for kernels."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ WITHOUT_FLASH = "actor_rollout_ref.model.override_config.attn_implementation=sdp
 
 
 def needed_modules(recipe: DictConfig, model: Model) -> tuple[str, ...]:
-    """Modules that have to import: they are compiled against torch, so finding them is not enough.
+    """Modules to import on trial: they are compiled against torch, so they may fail to import.
 
     Args:
         recipe: Resolved recipe.
@@ -27,12 +27,12 @@ def needed_modules(recipe: DictConfig, model: Model) -> tuple[str, ...]:
 
 
 def flash_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
-    """flash-attn where the recipe asks for it, which exp/SEAL.yaml does where it is installed."""
+    """flash-attn if the recipe asks for it; exp/SEAL.yaml does if it is installed."""
     if FLASH_ATTENTION not in needed_modules(recipe, model):
         if on_cuda(recipe):
             yield warning(
                 "flash-attn",
-                f"not used, {attention(recipe)} in its place: the same results up to rounding, "
+                f"not used, {attention(recipe)} instead: the same results up to rounding, but "
                 "slower with long dialogues (docs/gpu.md)",
             )
         return
@@ -48,7 +48,7 @@ def flash_attention(recipe: DictConfig, machine: Machine, model: Model) -> Itera
 
 
 def linear_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iterator[Finding]:
-    """flash-linear-attention where layers of the model are linear attention."""
+    """flash-linear-attention if the model has layers of linear attention."""
     if LINEAR_ATTENTION not in needed_modules(recipe, model):
         return
     failure = machine.import_failures[LINEAR_ATTENTION]
@@ -59,18 +59,18 @@ def linear_attention(recipe: DictConfig, machine: Machine, model: Model) -> Iter
         yield error(
             subject,
             f"{model.path} has layers of linear attention, and flash-linear-attention does not "
-            f"import ({failure}); without it one packed dialogue changes the next one's log "
-            f"probabilities. {install}, or override: "
+            f"import ({failure}); without it a packed dialogue changes the log probabilities of "
+            f"the next one. {install}, or override: "
             "actor_rollout_ref.model.use_remove_padding=false",
         )
     else:
         yield warning(
-            subject, f"flash-linear-attention does not import ({failure}), which is slow: {install}"
+            subject, f"flash-linear-attention does not import ({failure}); it is faster: {install}"
         )
 
 
 def compiler(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Finding]:
-    """What Triton compiles its launchers with, at the first use of a kernel."""
+    """The compiler that Triton needs at the first use of a kernel."""
     if not on_cuda(recipe) or machine.cluster is not None:
         return
     lacks = [] if machine.compiler else ["a C compiler (gcc)"]
@@ -86,9 +86,9 @@ def compiler(recipe: DictConfig, machine: Machine, _model: Model) -> Iterator[Fi
 
 
 def attention(recipe: DictConfig) -> str:
-    """The trainer's, in transformers' words; verl's default where the recipe says nothing."""
-    told = recipe.actor_rollout_ref.model.override_config
-    return str(told.get("attn_implementation", FLASH))
+    """The trainer's attention, as transformers names it; verl's default if the recipe sets none."""
+    settings = recipe.actor_rollout_ref.model.override_config
+    return str(settings.get("attn_implementation", FLASH))
 
 
 def on_cuda(recipe: DictConfig) -> bool:

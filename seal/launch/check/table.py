@@ -13,13 +13,13 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """A line for each finding, and how many are of which level."""
+    """Print a line for each finding, and the number of findings of each level."""
     table = Table("check", "", box=None, pad_edge=False)
-    # Keys are to be copied: a long one is broken, never cut.
+    # Users copy keys from here: a long key is folded, never cut.
     table.add_column("found", overflow="fold")
     for one in findings:
         level = Text(one.level.value, _STYLES[one.level])
-        table.add_row(one.subject, level, Text(one.said))
+        table.add_row(one.subject, level, Text(one.message))
     console.print(table)
     counts = Counter(one.level for one in findings)
     shown = ", ".join(f"{counts[level]} {level.value}" for level in Level)

@@ -1,4 +1,4 @@
-"""Checks of how log probabilities are computed: what verl offers, and fails or is slow with."""
+"""Checks of how log probabilities are computed: settings of verl that fail or are slow."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ from seal.launch.check.software import FLASH, attention, on_cuda
 
 
 def fused_kernels(recipe: DictConfig, _machine: Machine, model: Model) -> Iterator[Finding]:
-    """Verl's fused log probabilities need an output head that is the embedding.
+    """Verl's fused log probabilities need an output head that shares the embedding's weight.
 
     With fsdp2 they multiply the head's weight, a sharded tensor, before FSDP2 has gathered it. A
-    head that is the embedding belongs to the root module, which is gathered by then (verl 0.9.1; a
-    test sees both).
+    shared weight belongs to the root module, which is gathered by then (verl 0.9.1; a test covers
+    both cases).
     """
     settings = recipe.actor_rollout_ref
     if not settings.model.use_fused_kernels:
@@ -24,23 +24,23 @@ def fused_kernels(recipe: DictConfig, _machine: Machine, model: Model) -> Iterat
     if settings.actor.strategy == "fsdp2" and not tied:
         yield error(
             "fused kernels",
-            f"with fsdp2 verl's fused kernels fail on {model.path}, whose output head is a weight "
-            "of its own; set actor_rollout_ref.model.use_fused_kernels=false: without them logits "
-            "are made for the policy's own tokens alone, too",
+            f"with fsdp2 verl's fused kernels fail on {model.path}, because its output head does "
+            "not share the embedding's weight; set actor_rollout_ref.model.use_fused_kernels=false "
+            "(without them, too, only the policy's own tokens get logits)",
         )
     else:
         yield ok("fused kernels", "work with this model")
 
 
 def dynamic_batches(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
-    """Several dialogues in one packed row want flash-attn."""
+    """Several dialogues in one packed row need flash-attn to be fast."""
     settings = recipe.actor_rollout_ref
     packed = settings.model.use_remove_padding and settings.actor.use_dynamic_bsz
     if packed and on_cuda(recipe) and attention(recipe) != FLASH:
         yield warning(
             "dynamic batches",
             f"without flash-attn ({attention(recipe)}) a row of several dialogues gets a mask of "
-            "tokens x tokens, and attention is computed between dialogues, too, and thrown away: "
-            "slower than one dialogue a micro-batch, "
+            "tokens x tokens, and attention between different dialogues is computed and thrown "
+            "away; one dialogue in a micro-batch is faster: "
             "actor_rollout_ref.actor.use_dynamic_bsz=false",
         )

@@ -1,8 +1,8 @@
-"""All that `launcher.py --check` looks at: the fast checks, and those that take a minute.
+"""All checks of `launcher.py --check`: the fast ones, and three that take up to minutes.
 
-In: the recipe and the options of the command line. Out: findings. The slow ones, each a process of
-its own: the prompts of all tasks are counted with the model's tokenizer, the GPUs add numbers up,
-and the hub is asked for a model that is not here.
+In: the recipe and the options of the command line. Out: findings. The slow checks count the prompts
+of all tasks with the model's tokenizer, let the GPUs add a tensor, and ask the hub for a model that
+is not on this machine.
 """
 
 import sys
@@ -24,12 +24,14 @@ from seal.launch.check.programs import Program, ask
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
 from seal.launch.service import start_service
+from seal.launch.training import training_environment
 
 PROMPTS_S = 900.0
-"""Seconds for the prompts of all tasks; 800 take a minute or two."""
+"""Seconds to count the prompts of all tasks; 800 tasks take a minute or two."""
 ALL_REDUCE_S = 120.0
-"""Seconds for an all-reduce over all GPUs; it hangs where they cannot reach each other."""
+"""Seconds for an all-reduce over all GPUs; it hangs if they cannot reach each other."""
 HUB_S = 5.0
+"""Seconds until the hub has to answer."""
 
 
 def check(recipe: DictConfig, with_bfcl: bool, resume: bool, family: Family) -> list[Finding]:
@@ -37,9 +39,9 @@ def check(recipe: DictConfig, with_bfcl: bool, resume: bool, family: Family) -> 
 
     Args:
         recipe: Resolved recipe.
-        with_bfcl: The launcher would start the service; it is started for the prompts.
+        with_bfcl: Start the service to count the prompts, as a run would start it.
         resume: The run would go on from a checkpoint.
-        family: Where the service is started; the caller ends it.
+        family: Starts the service; the caller ends it.
 
     Raises:
         RunError: Ray cannot be imported.
@@ -56,10 +58,10 @@ def check(recipe: DictConfig, with_bfcl: bool, resume: bool, family: Family) -> 
 
 
 def hub(model: Model) -> Iterator[Finding]:
-    """The hub has the model that is not on this machine."""
+    """The hub has the model, if it is not on this machine."""
     if model.folder is not None or not model.on_hub or model.made_by:
         return
-    fetch = f"fetch it where there is a network: .venv/bin/hf download {model.path} --local-dir "
+    fetch = f"fetch it on a machine with a network: .venv/bin/hf download {model.path} --local-dir "
     fetch += "FOLDER, and name the folder: actor_rollout_ref.model.path=FOLDER"
     url = f"{ENDPOINT}/{model.path}/resolve/main/config.json"
     if HF_HUB_OFFLINE:
@@ -75,33 +77,31 @@ def hub(model: Model) -> Iterator[Finding]:
     else:
         yield error(
             "hub",
-            f"{ENDPOINT} answers {answer.status_code} for {model.path}: no such model, or one that "
-            "wants .venv/bin/hf auth login",
+            f"{ENDPOINT} answers {answer.status_code} for {model.path}: there is no such model, or "
+            "it needs .venv/bin/hf auth login",
         )
 
 
 def all_reduce(recipe: DictConfig, machine: Machine) -> Iterator[Finding]:
-    """The GPUs of this machine add a tensor up together, as every update does with gradients."""
+    """The GPUs of this machine can add a tensor together, as every update does with gradients."""
     count = int(recipe.trainer.n_gpus_per_node)
-    if not gpus.on_gpus(recipe, machine) or machine.torch_cuda is None:
-        return
-    if len(machine.gpus.seen) < count:
+    able = machine.torch_cuda is not None and len(machine.gpus.seen) >= count
+    if not able or not gpus.on_gpus(recipe, machine):
         return
     command = [sys.executable, "-m", "seal.train.all_reduce", str(count)]
-    answer = ask({"": Program(command, folders.ROOT)}, ALL_REDUCE_S)[""]
+    answer = ask({"gpus": Program(command, folders.ROOT)}, ALL_REDUCE_S)["gpus"]
     if answer.failure:
         yield error(
             "all-reduce",
-            f"{count} GPUs cannot add up a tensor together: {answer.failure}; "
-            "NCCL_DEBUG=INFO .venv/bin/python -m seal.train.all_reduce "
-            f"{count} says more",
+            f"{count} GPUs cannot add a tensor together: {answer.failure}; for details: "
+            f"NCCL_DEBUG=INFO .venv/bin/python -m seal.train.all_reduce {count}",
         )
     else:
         yield ok("all-reduce", answer.printed.strip())
 
 
 def prompts(recipe: DictConfig, with_bfcl: bool, family: Family) -> Iterator[Finding]:
-    """The prompts of all tasks fit, those of training under the largest learning interface."""
+    """The prompts of all tasks fit; those of training with the largest learning interface."""
     with tempfile.TemporaryDirectory() as folder:
         config, log = Path(folder, "config.yaml"), Path(folder, "service.log")
         OmegaConf.save(recipe, config)
@@ -112,8 +112,8 @@ def prompts(recipe: DictConfig, with_bfcl: bool, family: Family) -> Iterator[Fin
                 yield error("service", str(problem))
                 return
         command = [sys.executable, "-W", "ignore", "-m", "seal.train.prompt_budget", str(config)]
-        environment = {key: str(value) for key, value in recipe.launcher.environment.items()}
-        answer = ask({"": Program(command, folders.ROOT, environment)}, PROMPTS_S)[""]
+        program = Program(command, folders.ROOT, training_environment(recipe))
+        answer = ask({"prompts": program}, PROMPTS_S)["prompts"]
     if answer.failure:
         yield error("prompts", answer.failure)
     else:

@@ -1,6 +1,7 @@
 """What the tests of the launcher share: a recipe in a project folder of its own."""
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from omegaconf import DictConfig
 from project_folder import ROOT
 
 from seal.launch import folders
+from seal.launch.processes import Family
 from seal.launch.recipe import load_recipe
 
 
@@ -15,6 +17,14 @@ from seal.launch.recipe import load_recipe
 def quickstart() -> DictConfig:
     """Composed once: that takes seconds."""
     return load_recipe(ROOT / "exp/quickstart.yaml", [])
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    """Processes of a test; none of them is left at its end."""
+    made = Family()
+    yield made
+    assert made.end() == []
 
 
 @pytest.fixture

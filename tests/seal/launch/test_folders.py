@@ -23,7 +23,7 @@ from seal.launch.folders import (
 @pytest.mark.parametrize("name", ["", ".", "../x", "a/b", "a b"])
 def test_a_name_that_is_no_folder_is_refused(recipe: DictConfig, name: str) -> None:
     recipe.trainer.experiment_name = name
-    with pytest.raises(RunError, match="names folders"):
+    with pytest.raises(RunError, match="cannot name a folder"):
         run_name(recipe)
 
 
@@ -31,7 +31,7 @@ def test_a_name_that_is_no_folder_is_refused(recipe: DictConfig, name: str) -> N
 def test_a_name_whose_folder_is_something_else_is_refused(recipe: DictConfig, name: str) -> None:
     recipe.actor_rollout_ref.model.path = "experiments/mine/model"
     recipe.trainer.experiment_name = name
-    with pytest.raises(RunError, match=r"in use for something else|\.lock are kept"):
+    with pytest.raises(RunError, match=r"has another use|lock files end in \.lock"):
         run_name(recipe)
 
 
@@ -54,7 +54,7 @@ def test_a_run_does_not_start_anew_into_a_foreign_folder_with_content(
     (tmp_path / "scratch").mkdir()
     check_outputs_free(recipe)
     (tmp_path / "scratch/file").touch()
-    with pytest.raises(RunError, match=f"{key}=.*scratch holds something already"):
+    with pytest.raises(RunError, match=f"{key}=.*scratch is not empty"):
         check_outputs_free(recipe)
 
 

@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from project_folder import copy_project, make_checkpoint, note_latest
 
+from seal.evaluation.local_model import free_port
 from seal.launch.processes import Family
 from seal.wire import PROTOCOL_VERSION
 
@@ -56,9 +56,7 @@ class Project:
         self.folder = copy_project(folder, trainer)
         (folder / "service.py").write_text(SERVICE)
         (folder / ".env").write_text(f'BFCL_SCRIPT="exec {sys.executable} service.py"\n')
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
 
     def arguments(self, *options: str, overrides: tuple[str, ...] = ()) -> list[str]:
         url = f"env_service.env_url=http://127.0.0.1:{self.port}"
@@ -215,13 +213,13 @@ def test_exit_codes_tell_what_happened(tmp_path: Path) -> None:
     code, output = project.run(project.arguments("--with-bfcl"))
     assert code == 1
     assert "launcher: training failed: ValueError: no such layer" in output
-    assert "the same command starts anew" in output
+    assert "the same command starts from the beginning" in output
     assert project.last_phase() == "failed"
     for arguments, said in (
         (["--conf", "exp/quickstart.yaml", "--wrong"], "unrecognized arguments"),
         (["--conf", "exp/none.yaml"], "no recipe exp/none.yaml"),
         (project.arguments(overrides=("trainer.total_epoch=1",)), "trainer.total_epochs"),
-        (project.arguments(overrides=("trainer.resume_mode=auto",)), "by --resume alone"),
+        (project.arguments(overrides=("trainer.resume_mode=auto",)), "only --resume decides"),
     ):
         code, output = project.run(arguments)
         assert (code, said in output, "Traceback" in output) == (2, True, False), output

@@ -1,37 +1,20 @@
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 from omegaconf import DictConfig
 from project_folder import ROOT
 
+from seal.evaluation.local_model import free_port
 from seal.launch import folders
 from seal.launch.logview import start_logview
 from seal.launch.processes import Family
 
 
-@pytest.fixture
-def family() -> Iterator[Family]:
-    made = Family()
-    yield made
-    assert made.end() == []
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def test_the_viewer_runs_beside_the_run_and_ends_with_it(
-    tmp_path: Path, family: Family, port: int
-) -> None:
+def test_the_viewer_runs_beside_the_run_and_ends_with_it(tmp_path: Path, family: Family) -> None:
     assert folders.ROOT == ROOT
-    log = tmp_path / "logview.log"
+    log, port = tmp_path / "logview.log", free_port()
     assert start_logview(family, log, port) == f"log viewer: http://127.0.0.1:{port}", (
         log.read_text()
     )
@@ -52,11 +35,11 @@ def test_a_taken_port_is_said_and_no_error(tmp_path: Path, family: Family) -> No
 
 
 def test_a_viewer_that_fails_is_said_with_its_log(
-    recipe: DictConfig, tmp_path: Path, family: Family, port: int
+    recipe: DictConfig, tmp_path: Path, family: Family
 ) -> None:
     """`recipe`: in a project folder whose seal/logview is broken."""
     (tmp_path / "seal").mkdir()
     (tmp_path / "seal/__init__.py").touch()
     (tmp_path / "seal/logview.py").write_text("raise SystemExit('no templates')")
-    said = start_logview(family, tmp_path / "log", port)
-    assert said.startswith("no log viewer: it ended at once: no templates"), sys.path
+    said = start_logview(family, tmp_path / "log", free_port())
+    assert said.startswith("no log viewer: it did not start (exit code 1):\nno templates"), sys.path

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from seal.coevolution import texts
-from seal.launch.record import Launch, git_state, policy_hashes, record_launch
+from seal.launch.record import Options, git_state, policy_hashes, record_launch
+
+OPTIONS = Options(
+    conf=Path("exp/quickstart.yaml"),
+    overrides=["seed=2", "trainer.experiment_name=quickstart"],
+    argv=["--conf", "exp/quickstart.yaml", "--", "seed=2"],
+)
 
 
-def launch(launch_id: str = "0123456789abcdef", resumed_from: int | None = None) -> Launch:
-    return Launch(
-        conf=Path("exp/quickstart.yaml"),
-        overrides=["seed=2", "trainer.experiment_name=quickstart"],
-        command_line=["python", "launcher.py", "--conf", "exp/quickstart.yaml", "--", "seed=2"],
-        launch_id=launch_id,
-        resumed_from=resumed_from,
-    )
+def record(recipe: DictConfig, launch_id: str = "0123", resumed_from: int | None = None) -> Path:
+    return record_launch(recipe, OPTIONS, launch_id, resumed_from)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((folder / "record.json").read_text())
-    return record
+    content: dict[str, Any] = json.loads((folder / "record.json").read_text())
+    return content
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -40,17 +40,17 @@ def git(root: Path, *arguments: str) -> str:
 
 def test_a_record_says_what_made_the_run(recipe: DictConfig, tmp_path: Path) -> None:
     recipe.seed = 2
-    folder = record_launch(recipe, launch())
+    folder = record(recipe)
     assert folder == tmp_path / "launcher_record/quickstart"
     assert OmegaConf.load(folder / "config.yaml") == recipe
     assert (folder / "overrides.txt").read_text() == (
         "seed=2\ntrainer.experiment_name=quickstart\n"
     )
-    record = read(folder)
-    assert record["seed"] == 2
-    assert record["recipe"] == "exp/quickstart.yaml"
-    assert record["overrides"][0] == "seed=2"
-    assert record["command_line"][1:] == [
+    content = read(folder)
+    assert content["seed"] == 2
+    assert content["recipe"] == "exp/quickstart.yaml"
+    assert content["overrides"][0] == "seed=2"
+    assert content["command_line"][1:] == [
         "launcher.py",
         "--conf",
         "exp/quickstart.yaml",
@@ -58,12 +58,12 @@ def test_a_record_says_what_made_the_run(recipe: DictConfig, tmp_path: Path) -> 
         "seed=2",
     ]
     for name in ("verl", "vllm", "torch", "ray", "transformers", "numpy"):
-        assert record["versions"][name] == importlib.metadata.version(name)
-    assert record["machine"]["cores"] > 0
-    assert record["machine"]["memory_gib"] > 0.1
-    assert record["machine"]["cpu"] and record["machine"]["host"]
-    assert record["started"][10] == "T"
-    assert record["resumed_from_step"] is None
+        assert content["versions"][name] == importlib.metadata.version(name)
+    assert content["machine"]["cores"] > 0
+    assert content["machine"]["memory_gib"] > 0.1
+    assert content["machine"]["cpu"] and content["machine"]["host"]
+    assert content["started"][10] == "T"
+    assert content["resumed_from_step"] is None
 
 
 def test_a_record_tells_data_and_texts_apart(
@@ -72,14 +72,14 @@ def test_a_record_tells_data_and_texts_apart(
     for key in ("train_files", "val_files"):
         (tmp_path / recipe.data[key]).parent.mkdir(exist_ok=True)
         (tmp_path / recipe.data[key]).write_bytes(key.encode())
-    first = read(record_launch(recipe.copy(), launch()))
+    first = read(record(recipe.copy()))
     assert first["data"] == {
         recipe.data[key]: hashlib.sha256(key.encode()).hexdigest()
         for key in ("train_files", "val_files")
     }
     (tmp_path / recipe.data.val_files).write_bytes(b"other")
     monkeypatch.setattr(texts, "AFFORDANCE_NOTE", "Look again.")
-    second = read(record_launch(recipe.copy(), launch(resumed_from=1)))
+    second = read(record(recipe.copy(), resumed_from=1))
     assert [second["data"][name] == first["data"][name] for name in first["data"]] == [True, False]
     assert second["interface_texts"] != first["interface_texts"]
 
@@ -119,11 +119,11 @@ def test_pieces_of_a_large_model_are_enough(recipe: DictConfig, tmp_path: Path) 
 def test_the_record_of_a_resumed_launch_leaves_the_first_alone(
     recipe: DictConfig, tmp_path: Path
 ) -> None:
-    first = record_launch(recipe.copy(), launch())
+    first = record(recipe.copy())
     before = {path.name: path.read_bytes() for path in first.iterdir()}
     recipe.trainer.total_training_steps = 99
     for number in (1, 2):
-        folder = record_launch(recipe.copy(), launch(f"{number}", resumed_from=8))
+        folder = record(recipe.copy(), f"{number}", resumed_from=8)
         assert folder == first / f"resumed_{number}"
         assert read(folder)["resumed_from_step"] == 8
         assert OmegaConf.load(folder / "config.yaml").trainer.total_training_steps == 99
@@ -132,7 +132,7 @@ def test_the_record_of_a_resumed_launch_leaves_the_first_alone(
 
 
 def test_two_launches_of_a_name_are_two_runs_to_the_service(recipe: DictConfig) -> None:
-    folder = record_launch(recipe, launch("0123456789abcdef"))
+    folder = record(recipe, "0123456789abcdef")
     assert recipe.seal.run_id == "quickstart-01234567"
     assert "run_id: quickstart-01234567" in (folder / "config.yaml").read_text()
 
@@ -144,7 +144,7 @@ def test_the_commit_and_a_patch_that_applies(recipe: DictConfig, tmp_path: Path)
     (tmp_path / "image.bin").write_bytes(bytes(range(256)))
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
-    folder = record_launch(recipe.copy(), launch())
+    folder = record(recipe.copy())
     clean = read(folder)["git"]
     assert clean == {
         "commit": git(tmp_path, "rev-parse", "HEAD"),
@@ -158,7 +158,7 @@ def test_the_commit_and_a_patch_that_applies(recipe: DictConfig, tmp_path: Path)
     (tmp_path / "image.bin").write_bytes(bytes(range(255, -1, -1)))
     (tmp_path / "new.py").write_text("b = 1\n")
     (tmp_path / ".env").write_text("SEAL_ENV_TOKEN=secret\n")
-    folder = record_launch(recipe.copy(), launch(resumed_from=1))
+    folder = record(recipe.copy(), resumed_from=1)
     assert read(folder)["git"]["changed"] is True
     assert read(folder)["git"]["untracked"] == ["new.py"]
     patch = folder / "diff.patch"
@@ -219,6 +219,6 @@ def test_a_project_without_git_is_recorded_all_the_same(
         git(tmp_path, "init", "-q")
         monkeypatch.setenv("PATH", str(tmp_path))
     assert git_state() == (None, None)
-    folder = record_launch(recipe, launch())
+    folder = record(recipe)
     assert read(folder)["git"] is None
     assert read(folder)["machine"]["gpus"] == [] or without != "git"

@@ -23,10 +23,10 @@ def test_a_validation_log_is_split_by_suite_and_category(tmp_path: Path) -> None
         + rollout("benchmark", "multi_turn_miss_func", 0.0, "")
     )
     suites = report.read_validation(log)
-    assert suites["fixed"].rate() == 0.5
-    assert suites["fixed"].labels == {"pass": 3, "state_mismatch": 1}
-    assert suites["benchmark"].count("multi_turn_miss_func") == 1
-    assert not suites["benchmark"].labels
+    assert report.scores(suites["fixed"]) == [1.0, 0.0]
+    assert report.turn_shares(suites["fixed"]) == {"pass": 0.75, "state_mismatch": 0.25}
+    assert report.scores(suites["benchmark"], "multi_turn_miss_func") == [0.0]
+    assert report.turn_shares(suites["benchmark"]) == {}
 
 
 def test_first_and_last_go_by_step_not_by_name(tmp_path: Path) -> None:

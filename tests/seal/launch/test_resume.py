@@ -37,13 +37,13 @@ def test_the_option_alone_decides_whether_a_run_goes_on(recipe: DictConfig) -> N
         set_resume_mode(recipe, [], resume)
         assert recipe.trainer.resume_mode == mode
     for override in ("trainer.resume_mode=auto", "++trainer.resume_mode=disable"):
-        with pytest.raises(RunError, match="is said by --resume alone"):
+        with pytest.raises(RunError, match="only --resume decides"):
             set_resume_mode(recipe, [override], True)
 
 
 def test_a_named_checkpoint_needs_the_option(recipe: DictConfig) -> None:
     recipe.trainer.resume_from_path = "experiments/x/checkpoints/global_step_4"
-    with pytest.raises(RunError, match="is for --resume"):
+    with pytest.raises(RunError, match="needs --resume"):
         set_resume_mode(recipe, [], False)
     # verl would read the slash as part of the number.
     recipe.trainer.resume_from_path += "/"
@@ -63,7 +63,7 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(recipe: DictConfig) -> 
 
 def test_without_its_record_a_run_is_not_resumed(begun: DictConfig, tmp_path: Path) -> None:
     (tmp_path / "launcher_record/quickstart/config.yaml").unlink()
-    with pytest.raises(RunError, match=r"launcher_record/quickstart/config\.yaml is not there"):
+    with pytest.raises(RunError, match=r"launcher_record/quickstart/config\.yaml does not exist"):
         check_resume(begun)
 
 
@@ -145,7 +145,7 @@ def test_a_run_does_not_go_back_behind_its_best(begun: DictConfig, tmp_path: Pat
     best = older.parent / "best.json"
     best.write_text(json.dumps({"metric": "m", "score": 0.5, "step": 8}))
     begun.trainer.resume_from_path = str(older.relative_to(tmp_path))
-    with pytest.raises(RunError, match="goes on from step 4 leaves the best .* step 8"):
+    with pytest.raises(RunError, match="goes on from step 4 loses the best .* step 8"):
         check_resume(begun)
     begun.seal.checkpoints.keep_best = False
     prepare_resume(begun, check_resume(begun))
@@ -251,7 +251,7 @@ def test_a_named_checkpoint_has_to_be_whole(begun: DictConfig, tmp_path: Path) -
     assert check_resume(begun) == 4
     assert note.read_text() == "8"
     (older / "data.pt").unlink()
-    with pytest.raises(RunError, match="is no whole checkpoint"):
+    with pytest.raises(RunError, match="is not a whole checkpoint"):
         check_resume(begun)
 
 

@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,6 +12,7 @@ from omegaconf import DictConfig
 from project_folder import ROOT
 
 from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.evaluation.local_model import free_port
 from seal.launch import service
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
@@ -20,18 +20,9 @@ from seal.wire import PROTOCOL_VERSION
 
 
 @pytest.fixture
-def family() -> Iterator[Family]:
-    made = Family()
-    yield made
-    assert made.end() == []
-
-
-@pytest.fixture
 def port(recipe: DictConfig) -> int:
-    """A free port, which is where the recipe has its service."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = int(free.getsockname()[1])
+    """A free port, and the recipe's address of the service."""
+    number = free_port()
     recipe.env_service.env_url = f"http://127.0.0.1:{number}"
     return number
 
@@ -39,16 +30,16 @@ def port(recipe: DictConfig) -> int:
 @pytest.mark.parametrize("url", ["127.0.0.1:8082", "http://x", "http://x:99999", "http://x:y"])
 def test_an_address_that_is_none_is_refused(recipe: DictConfig, url: str) -> None:
     recipe.env_service.env_url = url
-    with pytest.raises(RunError, match="is no address like"):
+    with pytest.raises(RunError, match="expected an address like"):
         service.urls(recipe)
 
 
 def test_every_address_of_a_list_is_checked(recipe: DictConfig) -> None:
     recipe.env_service.env_url = ["http://a:1", "b:2"]
-    with pytest.raises(RunError, match="'b:2' is no address like"):
+    with pytest.raises(RunError, match="'b:2': expected an address like"):
         service.urls(recipe)
     recipe.env_service.env_url = []
-    with pytest.raises(RunError, match="has no address like"):
+    with pytest.raises(RunError, match="is empty; name an address"):
         service.urls(recipe)
 
 
@@ -201,7 +192,7 @@ def test_settings_of_another_service_have_to_fit(
     with pytest.raises(RunError, match="BFCL_SCRIPT is not"):
         service.check_can_start(recipe)
     monkeypatch.setenv("BFCL_SCRIPT", "bash bfcl.sh")
-    with pytest.raises(RunError, match=r"BFCL_PATH=no/such/folder is no folder"):
+    with pytest.raises(RunError, match=r"BFCL_PATH=no/such/folder is not a folder"):
         service.check_can_start(recipe)
 
 

@@ -85,7 +85,7 @@ def test_the_reason_is_found_behind_what_ray_puts_before_a_line(
 
 def test_a_process_of_the_training_that_died_is_named(recipe: DictConfig, tmp_path: Path) -> None:
     with pytest.raises(
-        RunError, match=r"It is process 6906 on 192\.0\.2\.2 \(WorkerDict\): killed"
+        RunError, match=r"It is process 6906 on 192\.0\.2\.2 \(WorkerDict\): it was killed"
     ):
         run_training(recipe, tmp_path, "loses_an_actor")
 

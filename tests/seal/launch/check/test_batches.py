@@ -61,7 +61,7 @@ def test_each_batch_divides(seal: DictConfig, changed: dict[str, object], compla
     if complaint:
         assert any(complaint in one for one in errors), errors
     else:
-        assert [one.said for one in found] == ["32 tasks x 8 rollouts on 4 GPUs"]
+        assert [one.message for one in found] == ["32 tasks x 8 rollouts on 4 GPUs"]
 
 
 def test_batches_by_tokens_need_not_divide(seal: DictConfig) -> None:

@@ -18,6 +18,7 @@ from seal.launch.folders import RunError
 from seal.launch.gpus import Gpus
 from seal.launch.processes import Family
 from seal.launch.recipe import load_recipe
+from seal.launch.record import Options
 
 PROCESSOR = replace(
     MACHINE,
@@ -65,7 +66,7 @@ def test_a_run_is_refused_before_anything_is_started(
     monkeypatch.setattr(before_start, "facts", lambda _: (PROCESSOR, QWEN_7B))
     seal.env_service.env_url = "http://127.0.0.1:9"
     family = Family()
-    options = run.Options(Path("exp/SEAL.yaml"), (), (), with_bfcl=True)
+    options = Options(Path("exp/SEAL.yaml"), (), (), with_bfcl=True)
     with pytest.raises(RunError) as refused:
         # Not run(), at whose end this process ignores signals, and its children with it.
         run.Launcher(Console(), with_flash(seal), options, family)._run()
@@ -96,12 +97,12 @@ def test_the_runs_folders_and_the_service_are_asked(recipe: DictConfig, tmp_path
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/notes").touch()
     outputs, service = before_start.outside(recipe, with_bfcl=False, resume=False)
-    assert outputs.level is Level.ERROR and "seal.loop_dir=kept holds something" in outputs.said
-    assert service.level is Level.ERROR and "--with-bfcl starts one" in service.said
+    assert outputs.level is Level.ERROR and "seal.loop_dir=kept is not empty" in outputs.message
+    assert service.level is Level.ERROR and "--with-bfcl starts one" in service.message
     resume, service = before_start.outside(recipe, with_bfcl=True, resume=True)
-    assert resume.level is Level.ERROR and "nothing to resume" in resume.said
+    assert resume.level is Level.ERROR and "nothing to resume" in resume.message
     # .venv-bfcl is not in this folder.
-    assert service.level is Level.ERROR and "bash install.sh" in service.said
+    assert service.level is Level.ERROR and "bash install.sh" in service.message
 
 
 def test_this_machine_runs_what_it_has(quick: DictConfig, seal: DictConfig) -> None:

@@ -54,7 +54,7 @@ def test_gpus_that_nvml_cannot_be_asked_about_may_work(seal: DictConfig) -> None
 def test_several_nodes_without_a_cluster(seal: DictConfig) -> None:
     seal.trainer.nnodes = 2
     nodes, number = gpus.number(seal, MACHINE, QWEN_7B)
-    assert "trainer.nnodes=2" in said([nodes], Level.ERROR) and "RAY_ADDRESS" in nodes.said
+    assert "trainer.nnodes=2" in said([nodes], Level.ERROR) and "RAY_ADDRESS" in nodes.message
     said([number], Level.OK)
 
 

@@ -48,8 +48,8 @@ def test_data_files_that_are_missing(
     (tmp_path / "data/a.parquet").touch()
     quick.data.train_files = ["data/a.parquet", "data/b.parquet"]
     train, evaluation = inputs.data(quick, MACHINE, QWEN_7B)
-    assert "data.train_files: " in said([train], Level.ERROR) and "data/b.parquet" in train.said
-    assert "data.val_files: " in evaluation.said and "prepare_bfcl.py" in evaluation.said
+    assert "data.train_files: " in said([train], Level.ERROR) and "data/b.parquet" in train.message
+    assert "data.val_files: " in evaluation.message and "prepare_bfcl.py" in evaluation.message
 
 
 def test_a_data_file_that_cannot_be_read(
@@ -73,7 +73,7 @@ def test_a_nodes_own_address_with_several_nodes(seal: DictConfig, host: str) -> 
 
 def test_an_address_that_is_none(seal: DictConfig) -> None:
     seal.env_service.env_url = "localhost:8082"
-    assert "no address like" in said(inputs.addresses(seal, MACHINE, QWEN_7B), Level.ERROR)
+    assert "expected an address like" in said(inputs.addresses(seal, MACHINE, QWEN_7B), Level.ERROR)
 
 
 def test_a_token_that_is_none_or_reaches_nobody(

@@ -51,10 +51,10 @@ def write(name: str, text: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (without("config.json"), "config.json is not there"),
-        (write("config.json", "{"), "config.json is no JSON"),
-        (write("config.json", "{}"), "names no model_type"),
-        (without("model.safetensors"), "the weights are not there"),
+        (without("config.json"), "config.json does not exist"),
+        (write("config.json", "{"), "config.json is not JSON"),
+        (write("config.json", "{}"), "config.json has no model_type"),
+        (without("model.safetensors"), "there are no weights"),
         (shard, "1 of 3 files of weights are missing: model-00002-of-00003.safetensors"),
         (without("tokenizer.json"), "there is no tokenizer"),
         (write("tokenizer_config.json", "{}"), "no chat template"),

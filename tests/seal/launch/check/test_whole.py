@@ -43,7 +43,9 @@ def test_gpus_that_cannot_reach_each_other(
 ) -> None:
     asked = answered(Answer("", "no answer after 120 s"))
     text = said(whole.all_reduce(seal, MACHINE), Level.ERROR)
-    assert "4 GPUs cannot add up" in text and "no answer" in text and "NCCL_DEBUG=INFO" in text
+    assert (
+        "4 GPUs cannot add a tensor" in text and "no answer" in text and "NCCL_DEBUG=INFO" in text
+    )
     assert asked[0].command[1:] == ["-m", "seal.train.all_reduce", "4"]
     answered(Answer("4 GPUs add up\n", ""))
     assert said(whole.all_reduce(seal, MACHINE), Level.OK) == "4 GPUs add up"
