@@ -47,9 +47,7 @@ def read_tasks(folder: Path) -> list[Task]:
         path = folder / f"BFCL_v4_{category}.json"
         answers = folder / "possible_answer" / path.name
         rows = _rows(path, NEEDED)
-        references = {
-            row["id"]: row["ground_truth"] for row in _rows(answers, NEEDED_OF_REFERENCES)
-        }
+        references = {row["id"]: row for row in _rows(answers, NEEDED_OF_REFERENCES)}
         expected = {f"{category}_{scenario}" for scenario in range(TASKS_PER_CATEGORY)}
         found = Counter(row["id"] for row in rows)
         if len(rows) != TASKS_PER_CATEGORY or found.keys() != expected:
