@@ -1,8 +1,9 @@
 """Command line of the service: python -m env_service --host 127.0.0.1 --port 8082 --env bfcl.
 
-In: arguments. Out: a served address, or one sentence on standard error and exit status 1. Listens
-on this machine only unless told otherwise, and then only with a token: whoever reaches the service
-can create and end episodes. SIGTERM and Ctrl-C let requests finish for DRAIN_S, then all ends.
+In: arguments. Out: a served address, or one sentence on standard error and exit status 1. By
+default the service listens on this machine only. On another address it needs a token, because every
+client that reaches it can create and end episodes. After SIGTERM or Ctrl-C, running requests have
+DRAIN_S to finish.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import uvicorn
 
@@ -31,10 +32,10 @@ from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
 logger = logging.getLogger("env_service")
 
 DRAIN_S = 3
-"""Seconds that requests under way have when the service is told to end."""
+"""Seconds that running requests have to finish when the service stops."""
 KEEP_ALIVE_S = 300
-"""Seconds that an idle connection stays open: longer than clients keep theirs (httpx 5, aiohttp 15,
-proxies 60), else a request may meet a connection that is being closed."""
+"""Seconds that an idle connection stays open. Clients keep theirs for less (httpx 5, aiohttp 15,
+proxies 60), so no request meets a connection that the service is closing."""
 _EXPIRE_EVERY_S = 5.0
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -83,7 +84,7 @@ async def _serve(args: argparse.Namespace, log: StandardError) -> None:
     with _listen(args.host, args.port) as listening:
         async with _started(pool):
             live = LiveEpisodes(pool, limits, metrics)
-            # A web page cannot guess a token. Without one, its own name must not lead here.
+            # A web page cannot guess a token. Without a token, only known host names are served.
             known_as = [*_LOCAL_NAMES, args.host, *args.allowed_host]
             hosts = None if token else frozenset(name.lower() for name in known_as)
             app = create_app(pool, live, limits, metrics, token, hosts)
@@ -103,11 +104,11 @@ async def _serve(args: argparse.Namespace, log: StandardError) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends by itself when told to; uvicorn's own would raise the signal again and die of it."""
+    """Ends normally after a signal; uvicorn's own class raises the signal again and dies of it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let the first SIGTERM or SIGINT drain, a second SIGINT end at once."""
+        """Drain on the first SIGTERM or SIGINT; end at once on a second SIGINT."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -156,11 +157,10 @@ def _is_local(host: str) -> bool:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    default = Limits()
     parser = argparse.ArgumentParser(
         prog="python -m env_service",
         description="Serve multi-turn tool-use environments over HTTP (the wire of seal.wire).",
-        epilog="GET /healthz answers as soon as every environment has passed its self check, "
+        epilog="GET /healthz answers once every environment has passed its self check, "
         "GET /metrics counts, GET /docs explains the routes.",
     )
     add = parser.add_argument
@@ -170,65 +170,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--env",
         action="append",
         choices=sorted(ENVIRONMENTS),
-        help="environment to serve; may be given several times (bfcl)",
+        help="environment to serve; can be given several times (bfcl)",
     )
     add(
         "--allowed-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="without a token: another name in the Host header that is let in, e.g. a proxy's; may "
-        "be given several times (this machine's names and --host)",
+        help="without a token: another accepted name in the Host header, e.g. a proxy's; can be "
+        "given several times (this machine's names and --host)",
     )
     add(
         "--token-file",
         metavar="PATH",
-        help="file with the token that clients have to show; without it the environment variable "
-        f"{TOKEN_VARIABLE}, without both everybody who reaches the service is let in",
-    )
-    add(
-        "--workers",
-        type=_at_least_one,
-        default=os.cpu_count() or default.workers,
-        metavar="N",
-        help="worker processes that run the tools (one a processor: %(default)s)",
-    )
-    add(
-        "--call-time-limit",
-        type=_positive,
-        default=default.call_time_s,
-        metavar="SECONDS",
-        help="time one tool call may take (%(default)s)",
-    )
-    add(
-        "--memory-limit",
-        type=_at_least_one,
-        default=default.memory_mb,
-        metavar="MIB",
-        help="memory a worker may take beyond what it starts with (%(default)s)",
-    )
-    add(
-        "--max-episodes",
-        type=_at_least_one,
-        default=default.max_episodes,
-        metavar="N",
-        help="live episodes; creating more is answered 429 (%(default)s)",
-    )
-    add(
-        "--resident-episodes",
-        type=_at_least_one,
-        default=default.resident_episodes,
-        metavar="N",
-        help="live episodes that a worker holds in memory; the others are rebuilt at their next "
-        "step and counted as rebuilt in /metrics (%(default)s)",
-    )
-    add(
-        "--idle-timeout",
-        type=_positive,
-        default=default.idle_timeout_s,
-        metavar="SECONDS",
-        help="an episode of which nothing was asked for so long is dropped, and then answered "
-        "410 (%(default)s)",
+        help="file with the token that clients must send; without it, the environment variable "
+        f"{TOKEN_VARIABLE}; without both, every client that reaches the service is admitted",
     )
     add(
         "--self-check",
@@ -241,7 +197,39 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="INFO logs a line for each episode and each profile (%(default)s)",
     )
+    _add_limits(parser)
     return parser.parse_args(argv)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    default = Limits()
+
+    def add(option: str, kind: Callable[[str], float], value: float, unit: str, what: str) -> None:
+        parser.add_argument(
+            option, type=kind, default=value, metavar=unit, help=f"{what} (%(default)s)"
+        )
+
+    count, seconds = _at_least_one, _positive
+    processors = os.cpu_count() or default.workers
+    add("--workers", count, processors, "N", "worker processes that run tools; one per processor")
+    add("--call-time-limit", seconds, default.call_time_s, "SECONDS", "time limit of a tool call")
+    add(
+        *("--memory-limit", count, default.memory_mb, "MIB"),
+        "memory that a worker may take beyond what it starts with",
+    )
+    add(
+        *("--max-episodes", count, default.max_episodes, "N"),
+        "live episodes; beyond that, /create is answered 429",
+    )
+    add(
+        *("--resident-episodes", count, default.resident_episodes, "N"),
+        "live episodes that a worker holds in memory; the others are rebuilt at their next step "
+        "and counted as rebuilt in /metrics",
+    )
+    add(
+        *("--idle-timeout", seconds, default.idle_timeout_s, "SECONDS"),
+        "an episode without a request for so long is dropped, and then answered 410",
+    )
 
 
 def _positive(text: str) -> float:
@@ -261,10 +249,10 @@ def _at_least_one(text: str) -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bound here, so that a taken port is one sentence and not a traceback."""
+    """Open the port here, so that a taken port gives one sentence and not a traceback."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        # Without the protocol's number asyncio leaves Nagle's algorithm on: 40 ms an answer.
+        # Without the protocol's number asyncio leaves Nagle's algorithm on: 40 ms for each answer.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise CannotStart(f"cannot open a socket ({error.strerror})") from error

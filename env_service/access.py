@@ -1,8 +1,8 @@
-"""What every request passes before it reaches a route: access, size, and the count of it.
+"""Middleware that every request passes before its route: host name, token, size, metrics.
 
-In: an HTTP request. Out: 421 under a name that is not the service's, 401 without the token, 413 for
-a body that is too large, otherwise what the route answers. The body is read here, as a whole: it
-may come without a length.
+In: an HTTP request. Out: 421 if the request names another host, 401 without the token, 413 if the
+body is too large, otherwise the reply of the route. The whole body is read here, because it may
+come without a length.
 """
 
 import asyncio
@@ -17,11 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_service.errors import ServiceError
 from env_service.metrics import Metrics
-from env_service.replies import ErrorDetail, ErrorReply, json_bytes
+from seal.wire import ErrorDetail, ErrorReply, json_bytes
 
 MOST_PROFILE_BYTES = 65_536
-"""Of a profile with its configuration and interface, which has a few thousand: it is read, checked
-and evolved while other requests wait."""
+"""Limit of a profile's request. It has a few thousand bytes, and other requests wait meanwhile."""
 _OPEN_ROUTES = frozenset({"/healthz"})
 _COUNTED_ROUTES = frozenset(
     {"/create", "/step", "/evaluate", "/get_info", "/release", "/get_env_profile", "/healthz"}
@@ -33,10 +32,10 @@ class Access:
 
     Args:
         app: The service.
-        token: What a client has to show, None where everybody is let in.
+        token: Token that a client must send; None to admit every client.
         max_body_bytes: Bytes of the largest body.
-        metrics: Where requests are counted.
-        hosts: Names that a request may call the service by, None for any.
+        metrics: Counts requests.
+        hosts: Host names that a request may use; None for any.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Access:
             await error_reply(error)(scope, receive, send)
             return
         if body is None:
-            return  # the client has gone
+            return  # the client has disconnected
         given = False
 
         async def receive_body() -> Any:
@@ -97,12 +96,12 @@ class Access:
 
         try:
             await self._app(scope, receive_body, send)
-        except asyncio.CancelledError:  # the service is stopping and has waited long enough
+        except asyncio.CancelledError:  # the service stops, and its time to drain is over
             stopping = ServiceError(503, "no_worker", "the service is stopping; try again later")
             await error_reply(stopping)(scope, receive, send)
 
     def _check_host(self, headers: Headers) -> None:
-        """Refuse a page whose own name was made to lead to this machine (DNS rebinding)."""
+        """Refuse a web page whose own host name was pointed at this machine (DNS rebinding)."""
         if self._hosts is None:
             return
         said = headers.get("host", "")
@@ -114,7 +113,7 @@ class Access:
             raise ServiceError(
                 421,
                 "wrong_host",
-                f"this service is not {said[:100]!r}; behind a proxy of that name start it with "
+                f"this service is not {said[:100]!r}; behind a proxy of that name, start it with "
                 "--allowed-host",
             )
 
@@ -122,14 +121,14 @@ class Access:
         if self._expected is None:
             return
         scheme, _, shown = headers.get("authorization", "").partition(" ")
-        # The name of a scheme is written in any case (RFC 9110, section 11.1).
+        # The name of a scheme is case-insensitive (RFC 9110, section 11.1).
         right = hmac.compare_digest(shown.strip(" ").encode("latin-1"), self._expected)
         if scheme.lower() != "bearer" or not right:
             raise ServiceError(
                 401,
                 "unauthorized",
-                "this service wants a token; send the header 'Authorization: Bearer <token>' (a "
-                "page such as /docs: curl -H 'Authorization: Bearer ...' ADDRESS/docs > docs.html)",
+                "this service needs a token; send the header 'Authorization: Bearer <token>' (for "
+                "a page: curl -H 'Authorization: Bearer ...' ADDRESS/docs > docs.html)",
             )
 
     async def _body(self, path: str, headers: Headers, receive: Receive) -> bytes | None:
@@ -154,11 +153,12 @@ class Access:
 
 
 def _too_large(most: int) -> ServiceError:
-    return ServiceError(413, "too_large", f"the request's body has over {most} bytes")
+    return ServiceError(413, "too_large", f"the request's body has more than {most} bytes")
 
 
-def data_reply(data: bytes) -> Response:
-    """The success envelope of the wire around JSON."""
+def data_reply(data: Any) -> Response:
+    """The success envelope of the wire around data, or around JSON that a worker has encoded."""
+    data = data if isinstance(data, bytes) else json_bytes(data)
     return Response(b'{"success":true,"data":' + data + b"}", media_type="application/json")
 
 

@@ -1,17 +1,17 @@
 """The HTTP routes of the service.
 
-In: JSON requests of the wire (`seal.wire`, `env_service.requests`). Out: {"success": true, "data"}
-or {"success": false, "error": {"code", "message"}} with a fitting status. Called by uvicorn, or by
-tests without a socket. What a worker process answers is passed on as it is.
+In: requests of the wire (`seal.wire`). Out: its envelopes, with a fitting status. The JSON that a
+worker process returns is passed on unread.
 """
 
-import dataclasses
 import logging
 import uuid
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
@@ -22,47 +22,39 @@ from env_service.environments.base import EpisodeOptions
 from env_service.errors import ServiceError
 from env_service.live import LiveEpisodes
 from env_service.metrics import Metrics
-from env_service.replies import (
-    CreateData,
-    EpisodeInfo,
-    ErrorReply,
-    EvaluateData,
-    HealthData,
-    ReleaseData,
-    StepData,
-    json_bytes,
-)
-from env_service.requests import (
-    CreateRequest,
-    EvaluateRequest,
-    InstanceRequest,
-    Name,
-    ProfileRequest,
-    ProfileUpdate,
-    StepRequest,
-)
 from env_service.runs import Runs, failure_profile, interface_config, shown_interface
 from env_service.workers.frames import Spec
 from env_service.workers.pool import Limits, WorkerPool
+from seal import wire
 from seal.coevolution.interface import INITIAL
 from seal.formats import FORMATS
-from seal.wire import PROTOCOL_VERSION, InterfaceReply, Message
+from seal.wire import Envelope, Message, Name
 
 logger = logging.getLogger(__name__)
 
-Data = TypeVar("Data")
+_MOST_FIELDS = 32
+"""Fields that a body, or its params, may have."""
 _MOST_PROBLEMS = 5
 """Problems of a request that its refusal names."""
+_PROBLEMS = {
+    "unexpected_keyword_argument": "there is no such field",
+    "dataclass_type": "Input should be a JSON object",
+}
+"""Plainer texts than pydantic's for some types of problems."""
 
 
-@dataclasses.dataclass
-class Envelope(Generic[Data]):
-    """Body of every answer that is a success; for /docs."""
+def _few_fields(body: Any) -> Any:
+    """Refuse a body with too many fields: each unknown one is a problem, and they take seconds."""
+    params = body.get("params") if isinstance(body, Mapping) else None
+    for place, values in (("", body), ("params: ", params)):
+        if isinstance(values, Mapping) and len(values) > _MOST_FIELDS:
+            raise ValueError(f"{place}{len(values)} fields, expected at most {_MOST_FIELDS}")
+    return body
 
-    success: bool
-    """True."""
-    data: Data
-    """What was asked for."""
+
+Sent = TypeVar("Sent")
+Bounded: TypeAlias = Annotated[Sent, BeforeValidator(_few_fields)]
+"""A request's body, refused before it is checked if it has too many fields."""
 
 
 def create_app(
@@ -78,17 +70,17 @@ def create_app(
     Args:
         pool: The worker processes.
         live: The episodes in them.
-        limits: What a request may take.
+        limits: How much a request may use.
         metrics: What /metrics shows.
-        token: What a client has to show, None where everybody is let in.
-        hosts: Names that a request may call the service by, None for any.
+        token: Token that a client must send; None to admit every client.
+        hosts: Host names that a request may use; None for any.
     """
     app = FastAPI(
         title="SEAL environment service",
-        version=str(PROTOCOL_VERSION),
+        version=str(wire.PROTOCOL_VERSION),
         docs_url=None,
         redoc_url=None,
-        responses={"default": {"model": ErrorReply, "description": "What went wrong"}},
+        responses={"default": {"model": wire.ErrorReply, "description": "What went wrong"}},
     )
     app.add_middleware(
         Access,
@@ -103,14 +95,14 @@ def create_app(
     _add_run_routes(app, runs)
     app.include_router(agentevolver.router(pool, live, limits.max_episodes))
 
-    @app.get("/healthz", response_model=Envelope[HealthData])
+    @app.get("/healthz", response_model=Envelope[wire.HealthReply])
     async def healthz() -> Response:
-        """Whether a worker is there that has called every tool class and verified once."""
+        """Whether there is a worker that has called every tool class and verified once."""
         if not pool.healthy:
             raise ServiceError(
                 503, "no_worker", "no worker process is ready; see the service's log"
             )
-        return _data(HealthData("ok", PROTOCOL_VERSION, pool.environments))
+        return data_reply(wire.HealthReply("ok", wire.PROTOCOL_VERSION, pool.environments))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
@@ -125,63 +117,64 @@ def create_app(
 
 
 def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs: Runs) -> None:
-    @app.post("/create", response_model=Envelope[CreateData])
-    async def create(body: CreateRequest) -> Response:
+    @app.post("/create", response_model=Envelope[wire.CreateReply])
+    async def create(body: Bounded[wire.CreateRequest]) -> Response:
         """Open an episode of a task."""
         spec = Spec(
             env_type=pool.known(body.env_type),
             task_id=_required("task_id", body.task_id),
             instance_id=body.instance_id or uuid.uuid4().hex,
             options=_options(body, runs),
+            run_id=body.params.run_id,
         )
-        created = await live.create(spec, body.params.run_id)
+        created = await live.create(spec)
         logger.info(
             "create",
             extra={
                 "instance": spec.instance_id,
                 "task": spec.task_id,
                 "mode": spec.options.mode,
-                "run": body.params.run_id,
+                "run": spec.run_id,
                 "interface": spec.options.interface_version,
             },
         )
         return data_reply(created)
 
-    @app.post("/step", response_model=Envelope[StepData])
-    async def step(body: StepRequest) -> Response:
-        """Send one assistant message and get what follows it."""
+    @app.post("/step", response_model=Envelope[wire.StepReply])
+    async def step(body: Bounded[wire.StepRequest]) -> Response:
+        """Take one assistant message and return what follows it."""
         instance_id = _required("instance_id", body.instance_id)
         message = _one_message(body.messages)
         return data_reply(await live.step(instance_id, message, body.params.step))
 
-    @app.post("/evaluate", response_model=Envelope[EvaluateData | float])
-    async def evaluate(body: EvaluateRequest) -> Response:
-        """Judge an episode as it stands, without touching it."""
+    @app.post("/evaluate", response_model=Envelope[wire.EvaluateReply | float])
+    async def evaluate(body: Bounded[wire.EvaluateRequest]) -> Response:
+        """Judge an episode as it stands, without changing it."""
         instance_id = _required("instance_id", body.instance_id)
         return data_reply(await live.evaluate(instance_id, body.params.sparse))
 
-    @app.post("/get_info", response_model=Envelope[EpisodeInfo])
-    async def get_info(body: InstanceRequest) -> Response:
-        """What /create said of an episode."""
-        return _data(live.info(_required("instance_id", body.instance_id)))
+    @app.post("/get_info", response_model=Envelope[wire.EpisodeInfo])
+    async def get_info(body: Bounded[wire.InstanceRequest]) -> Response:
+        """The `info` that /create returned."""
+        return data_reply(live.info(_required("instance_id", body.instance_id)))
 
-    @app.post("/release", response_model=Envelope[ReleaseData])
-    async def release(body: InstanceRequest) -> Response:
+    @app.post("/release", response_model=Envelope[wire.ReleaseReply])
+    async def release(body: Bounded[wire.InstanceRequest]) -> Response:
         """Forget an episode."""
         instance_id = _required("instance_id", body.instance_id)
         released = live.release(instance_id)
         logger.info("release", extra={"instance": instance_id, "released": released})
-        return _data(ReleaseData(released))
+        return data_reply(wire.ReleaseReply(released))
 
     @app.post("/get_env_profile", response_model=Envelope[list[str]])
-    async def get_env_profile(body: ProfileRequest) -> Response:
+    async def get_env_profile(body: Bounded[wire.ProfileRequest]) -> Response:
         """Task ids of a split."""
         return data_reply(await pool.task_ids(pool.known(body.env_type), body.params.split))
 
 
 def _add_run_routes(app: FastAPI, runs: Runs) -> None:
-    @app.put("/runs/{run_id}/profile", response_model=Envelope[InterfaceReply])
-    async def put_profile(run_id: Name, body: ProfileUpdate) -> Response:
+    @app.put("/runs/{run_id}/profile", response_model=Envelope[wire.InterfaceReply])
+    async def put_profile(run_id: Name, body: Bounded[wire.ProfileUpdate]) -> Response:
         """Evolve a run's learning interface from a failure profile."""
         profile, config = failure_profile(body.profile), interface_config(body.config)
         interface = runs.update(run_id, profile, config, shown_interface(body.interface))
@@ -189,12 +182,12 @@ def _add_run_routes(app: FastAPI, runs: Runs) -> None:
             "profile",
             extra={"run": run_id, "interface": interface.version, "active": interface.active()},
         )
-        return _data(interface.to_reply())
+        return data_reply(interface.to_reply())
 
-    @app.get("/runs/{run_id}/interface", response_model=Envelope[InterfaceReply])
+    @app.get("/runs/{run_id}/interface", response_model=Envelope[wire.InterfaceReply])
     async def get_interface(run_id: Name) -> Response:
-        """The interface that new episodes of a run get."""
-        return _data(runs.newest(run_id).to_reply())
+        """The interface that new episodes of a run show."""
+        return data_reply(runs.newest(run_id).to_reply())
 
 
 def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
@@ -207,7 +200,8 @@ def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid_request(_: Request, error: RequestValidationError) -> Response:
         said = [
-            f"{'.'.join(str(part)[:100] for part in problem['loc'])}: {problem['msg'][:300]}"
+            f"{'.'.join(str(part)[:100] for part in problem['loc'])}: "
+            f"{_PROBLEMS.get(problem['type'], problem['msg'])[:300]}"
             for problem in error.errors()[:_MOST_PROBLEMS]
         ]
         return error_reply(ServiceError(422, "invalid_request", "; ".join(said)))
@@ -215,7 +209,7 @@ def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(HTTPException)
     async def no_such_route(request: Request, error: HTTPException) -> Response:
         message = f"{request.method} {request.url.path}: {error.detail}"
-        # Starlette answers 400 for a body that it cannot read at all.
+        # Starlette's status is 400 for a body that is not JSON at all.
         code = "invalid_request" if error.status_code == 400 else "no_such_route"
         reply = error_reply(ServiceError(error.status_code, code, message))
         reply.headers.update(error.headers or {})  # Allow, with 405
@@ -228,7 +222,7 @@ def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
         return error_reply(ServiceError(500, "internal_error", said))
 
 
-def _options(body: CreateRequest, runs: Runs) -> EpisodeOptions:
+def _options(body: wire.CreateRequest, runs: Runs) -> EpisodeOptions:
     params = body.params
     if params.tool_format not in FORMATS:
         raise ServiceError(
@@ -259,7 +253,3 @@ def _one_message(messages: Message | list[Message] | None) -> Message:
         return messages
     got = f"a list of {len(messages)}" if isinstance(messages, list) else "none"
     raise ServiceError(422, "bad_message", f"messages of /step is one assistant message, got {got}")
-
-
-def _data(data: Any) -> Response:
-    return data_reply(json_bytes(data))

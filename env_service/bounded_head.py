@@ -1,13 +1,13 @@
 """uvicorn's HTTP protocol with a limit on the size of a request's head.
 
-In: bytes of a connection. Out: what uvicorn's protocol makes of them, or an end of the connection.
-The parser has no limit of its own: a header of 50 MB held up all other clients for a second.
+In: bytes of a connection. Out: what uvicorn's protocol makes of them, or the end of the connection.
+The parser has no limit of its own: a header of 50 MB blocked all other clients for a second.
 """
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_BYTES = 320 * 1024
-"""Of a request line and its headers. What comes first, 256 KiB at most, may hold a body as well."""
+"""Limit of a request line and its headers. The first part, up to 256 KiB, may include a body."""
 _REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -15,7 +15,7 @@ _REFUSAL = (
 
 
 class BoundedHead(HttpToolsProtocol):
-    """Closes a connection whose request's head does not end."""
+    """Closes a connection if the head of a request is longer than MOST_BYTES."""
 
     _in_head = True
     _size = 0

@@ -1,7 +1,7 @@
 """The page at /docs: the routes, in one HTML file that needs nothing else.
 
-In: the service's OpenAPI description. Out: HTML. FastAPI's own page loads its program from the
-internet, which a cluster's nodes do not have.
+In: the service's OpenAPI description. Out: HTML. FastAPI's own page loads scripts from the
+internet, which the nodes of a cluster cannot reach.
 """
 
 from collections.abc import Iterator, Mapping
@@ -60,12 +60,12 @@ def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[
 
 
 def _table(schema: Mapping[str, Any], schemas: Mapping[str, Any], inside: frozenset[str]) -> str:
-    """Fields of an object, those of nested objects with them; else the kind alone.
+    """A table of an object's fields and those of its nested objects; of other values the kind.
 
     Args:
-        schema: What is described.
-        schemas: All that have names.
-        inside: Names of the objects around it, whose fields are not repeated.
+        schema: The schema to describe.
+        schemas: All named schemas.
+        inside: Names of the enclosing objects; their fields are not repeated.
     """
     name = str(schema.get("$ref", ""))
     properties = _resolved(schema, schemas).get("properties")

@@ -1,8 +1,7 @@
-"""What the service answers when it cannot answer.
+"""The error of a request that the service cannot serve.
 
-In: a status, a code for programs, a sentence for people. Out: the error envelope of the wire,
-{"success": false, "error": {"code", "message"}}. Raised by live episodes, runs and routes; turned
-into a reply by `env_service.app`. Never carries a traceback, a path or a tool's arguments.
+`env_service.app` turns it into the wire's error envelope, {"success": false, "error": {"code",
+"message"}}. The message never carries a traceback, a path or a tool's arguments.
 """
 
 
@@ -12,7 +11,7 @@ class ServiceError(Exception):
     Args:
         status: HTTP status.
         code: Stable name of the kind of error.
-        message: What was got, what was expected, what to do.
+        message: What was received, what was expected, what to do.
     """
 
     def __init__(self, status: int, code: str, message: str) -> None:

@@ -1,11 +1,11 @@
 """The live episodes of the service, by instance id.
 
-In: what to create, then steps. Out: the JSON text of the wire's data, or a `ServiceError`. Called
-by the routes; the work itself is done by `env_service.workers`.
+In: what to create, then steps. Out: the JSON text of the wire's data, or a `ServiceError`. The
+worker processes (`env_service.workers`) do the work.
 
-A create or a step that is repeated is answered from the record, so a client may send a request
-again without running it twice. Two requests never work on one episode at the same time. An episode
-whose environment failed is broken for good: that is neither an observation nor a reward.
+A repeated create or step is answered from the record, so a client may send a request again without
+running it twice. Two requests never work on one episode at the same time. An episode whose
+environment failed stays broken: the failure is neither an observation nor a reward.
 """
 
 import asyncio
@@ -33,20 +33,18 @@ _MOST_EXPIRED_KNOWN = 100_000
 
 @dataclass(eq=False)
 class LiveEpisode:
-    """One episode and what was answered so far."""
+    """One episode and its replies so far."""
 
     spec: Spec
     """What it was created with."""
-    run_id: str | None
-    """Run whose interface it shows, None in mode eval."""
     opened: "asyncio.Future[tuple[Journal, bytes]]"
-    """Its journal, and what /create answered."""
+    """Its journal, and the data of /create."""
     used: float
-    """When it was last asked for."""
+    """Time of the last request for it, in seconds of the clock."""
     replies: list[bytes] = field(default_factory=list)
-    """What each step was answered, by step number."""
+    """Data of /step, by step number."""
     broken: bool = False
-    """The environment failed; nothing more may be asked of it."""
+    """The environment failed; every further request is refused."""
     busy: bool = False
     """A request is working on it."""
 
@@ -55,10 +53,10 @@ class LiveEpisodes:
     """All live episodes.
 
     Args:
-        pool: Where they live.
-        limits: How many there may be, and how long they may be idle.
-        metrics: Where they are counted.
-        clock: Seconds.
+        pool: The worker processes.
+        limits: Greatest number of episodes, and how long they may be idle.
+        metrics: Counts episodes.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -78,13 +76,14 @@ class LiveEpisodes:
 
     def runs(self) -> frozenset[str]:
         """Runs that have live episodes."""
-        return frozenset(live.run_id for live in self._episodes.values() if live.run_id is not None)
+        runs = (live.spec.run_id for live in self._episodes.values())
+        return frozenset(run_id for run_id in runs if run_id is not None)
 
-    async def create(self, spec: Spec, run_id: str | None = None) -> bytes:
-        """Open an episode, or answer a repeated create of an untouched one from the record."""
+    async def create(self, spec: Spec) -> bytes:
+        """Open an episode; a repeated create before the first step is answered from the record."""
         live = self._episodes.get(spec.instance_id)
         if live is None:
-            return await self._create(spec, run_id)
+            return await self._create(spec)
         if live.spec != spec or live.replies or live.busy or live.broken:
             raise ServiceError(
                 409,
@@ -96,7 +95,7 @@ class LiveEpisodes:
         return opened
 
     async def step(self, instance_id: str, message: Message, number: int | None) -> bytes:
-        """Take a step, or answer a repeated one from the record."""
+        """Take a step; a repeated step is answered from the record."""
         with self._working_on(instance_id) as live:
             if number is not None and number < len(live.replies):
                 return self._repeated(live, message, number)
@@ -131,7 +130,7 @@ class LiveEpisodes:
             return await self._pool.evaluate(journal, sparse)
 
     def info(self, instance_id: str) -> Any:
-        """What /create said of an episode."""
+        """The `info` that /create returned."""
         live = self._get(instance_id)
         if not live.opened.done():
             raise _busy(instance_id)
@@ -146,7 +145,7 @@ class LiveEpisodes:
         return True
 
     def expire(self) -> None:
-        """Drop what has been idle for too long."""
+        """Drop the episodes that have been idle for too long."""
         oldest = self._clock() - self._limits.idle_timeout_s
         idle = itertools.takewhile(lambda item: item[1].used <= oldest, self._episodes.items())
         for instance_id, live in [(key, live) for key, live in idle if not live.busy]:
@@ -158,7 +157,7 @@ class LiveEpisodes:
             self._metrics.episodes_expired.inc()
             logger.info("episode expired", extra={"instance": instance_id})
 
-    async def _create(self, spec: Spec, run_id: str | None) -> bytes:
+    async def _create(self, spec: Spec) -> bytes:
         self.expire()
         if len(self._episodes) >= self._limits.max_episodes:
             self._metrics.episodes_refused.inc()
@@ -168,10 +167,8 @@ class LiveEpisodes:
                 f"{len(self._episodes)} episodes are live, as many as this service takes "
                 "(--max-episodes); release some, or try again later",
             )
-        opened: asyncio.Future[tuple[Journal, bytes]] = asyncio.ensure_future(
-            self._pool.open(spec, run_id)
-        )
-        self._episodes[spec.instance_id] = live = LiveEpisode(spec, run_id, opened, self._clock())
+        opened = asyncio.ensure_future(self._pool.open(spec))
+        self._episodes[spec.instance_id] = live = LiveEpisode(spec, opened, self._clock())
         self._expired.pop(spec.instance_id, None)
         try:
             _, data = await asyncio.shield(opened)
@@ -192,13 +189,13 @@ class LiveEpisodes:
             raise ServiceError(
                 410,
                 "instance_expired",
-                f"instance {instance_id!r} was dropped, as nothing was asked of it for "
-                f"{self._limits.idle_timeout_s:g} s (--idle-timeout); create a new one",
+                f"instance {instance_id!r} was dropped after {self._limits.idle_timeout_s:g} s "
+                "without a request (--idle-timeout); create a new one",
             )
         raise ServiceError(
             404,
             "unknown_instance",
-            f"no live instance {instance_id!r}; it was never created or is released",
+            f"no live instance {instance_id!r}; it was never created or has been released",
         )
 
     @contextmanager

@@ -1,8 +1,8 @@
 """The service's log: one JSON object a line on standard error.
 
-Every line has time, level, logger and message; what a call of the logger puts into `extra` (the
-instance's id, the task's, a count) becomes a field of its own. Arguments of tools and texts of the
-policy are never logged at INFO.
+Every line has time, level, logger and message. Each key of a logging call's `extra` (an instance's
+id, a task's, a count) becomes a field. Arguments of tools and texts of the policy are never logged
+at INFO.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 MOST_WAITING = 10_000
-"""Lines that wait for whoever reads the log."""
+"""Lines that may wait for the reader of the log."""
 LAST_LINES_S = 1.0
-"""Seconds that the last lines have when the process ends."""
+"""Seconds to write the last lines when the process ends."""
 _STDERR = 2
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON."""
+    """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -41,12 +41,12 @@ class JsonLines(logging.Formatter):
 
 
 class StandardError(logging.Handler):
-    """Writes lines from a thread of its own, so that nobody waits for whoever reads them.
+    """Writes lines in a separate thread, so that requests do not wait for the reader of the log.
 
-    Where nobody does, the lines that do not fit into the queue are dropped and counted.
+    If nobody reads, lines that do not fit into the queue are dropped and counted.
 
     Args:
-        on_drop: Called for every line that is dropped.
+        on_drop: Called for every dropped line.
     """
 
     def __init__(self, on_drop: Callable[[], object] = lambda: None) -> None:
@@ -63,7 +63,7 @@ class StandardError(logging.Handler):
             self.on_drop()
 
     def flush(self) -> None:
-        """Wait until all is written, for LAST_LINES_S at most."""
+        """Wait until all lines are written, at most LAST_LINES_S."""
         deadline = time.monotonic() + LAST_LINES_S
         while self._lines.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -71,15 +71,15 @@ class StandardError(logging.Handler):
     def _write(self) -> None:
         while True:
             line = self._lines.get()
-            # Not sys.stderr: a thread that waits inside it keeps the interpreter from ending.
-            with contextlib.suppress(OSError):  # whoever read it has gone
+            # Not sys.stderr: a thread that waits inside it stops the interpreter from ending.
+            with contextlib.suppress(OSError):  # the reader has gone
                 while line:
                     line = line[os.write(_STDERR, line) :]
             self._lines.task_done()
 
 
 def log_to_stderr(level: str) -> StandardError:
-    """Send every logger's lines to standard error in this form; returns who writes them."""
+    """Send the lines of all loggers to standard error in this form; returns the log handler."""
     handler = StandardError()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)

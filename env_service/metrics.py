@@ -1,8 +1,10 @@
 """What the service counts, in Prometheus form.
 
-In: events of routes, live episodes and worker processes. Out: the text of /metrics. One object a
-service; it knows nobody.
+In: events of routes, live episodes and worker processes. Out: the text of /metrics. Each service
+has one object.
 """
+
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -14,51 +16,29 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.requests = Counter(
-            "env_service_requests",
-            "Requests answered.",
-            ("route", "status"),
-            registry=self._registry,
-        )
+        named: dict[str, Any] = {"namespace": "env_service", "registry": self._registry}
+
+        def count(name: str, what: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(name, what, labels, **named)
+
+        self.requests = count("requests", "Requests answered.", ("route", "status"))
         self.request_seconds = Histogram(
-            "env_service_request_seconds",
+            "request_seconds",
             "From the request's head to the answer's end.",
             ("route",),
             buckets=_SECONDS,
-            registry=self._registry,
+            **named,
         )
-        self.episodes_live = Gauge(
-            "env_service_episodes_live",
-            "Episodes created and not released.",
-            registry=self._registry,
-        )
-        self.episodes_created = self._counter("episodes_created", "Episodes created.")
-        self.episodes_expired = self._counter(
-            "episodes_expired", "Episodes dropped after the idle time-out."
-        )
-        self.episodes_refused = self._counter(
-            "episodes_refused", "Creates refused because too many episodes were live."
-        )
-        self.episodes_rebuilt = self._counter(
-            "episodes_rebuilt", "Episodes rebuilt by another worker from their journal."
-        )
-        self.calls_stopped = self._counter(
-            "calls_stopped", "Tool calls stopped by a limit on time, memory or length."
-        )
-        self.environment_errors = self._counter(
-            "environment_errors", "Requests answered 500 because the environment failed."
-        )
-        self.workers_ended = self._counter(
-            "workers_ended", "Worker processes that ended otherwise than by being retired."
-        )
-
-        self.log_lines_dropped = self._counter(
-            "log_lines_dropped", "Lines of the log that nobody read in time."
-        )
+        self.episodes_live = Gauge("episodes_live", "Episodes created and not released.", **named)
+        self.episodes_created = count("episodes_created", "Episodes created.")
+        self.episodes_expired = count("episodes_expired", "Episodes dropped by the idle time-out.")
+        self.episodes_refused = count("episodes_refused", "Creates refused: too many episodes.")
+        self.episodes_rebuilt = count("episodes_rebuilt", "Episodes rebuilt by another worker.")
+        self.calls_stopped = count("calls_stopped", "Tool calls stopped by a limit.")
+        self.environment_errors = count("environment_errors", "Replies 500: environment failed.")
+        self.workers_ended = count("workers_ended", "Worker processes that ended unexpectedly.")
+        self.log_lines_dropped = count("log_lines_dropped", "Lines of the log not read in time.")
 
     def text(self) -> bytes:
-        """Everything, in the text form of Prometheus."""
+        """All metrics, in the text form of Prometheus."""
         return generate_latest(self._registry)
-
-    def _counter(self, name: str, what: str) -> Counter:
-        return Counter(f"env_service_{name}", what, registry=self._registry)

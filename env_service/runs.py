@@ -1,19 +1,20 @@
 """Learning interfaces of training runs: snapshots by run id and version.
 
 In: a failure profile of a run (the back edge, once a round). Out: the interface that new episodes
-of the run are pinned to. Called by the routes. A snapshot never changes; episodes hold their own,
-so nothing here touches an episode that is under way. Kept in memory: a service that was restarted
-knows a run again after its next profile, with which the trainer sends the interface that was shown.
+of the run show. A snapshot never changes, and an episode holds its own, so nothing in this module
+changes a running episode. Snapshots are kept in memory. A restarted service knows a run again after
+its next profile, because the trainer sends the shown interface with it.
 
-A version that was sent before is answered from the record. If it is not the newest, the run has
-gone back to a checkpoint: it becomes the newest again, and later versions are forgotten.
+A repeated version is answered from the record. If it is not the newest, the run has gone back to a
+checkpoint: the version becomes the newest again, and later versions are forgotten.
 """
 
 import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -26,18 +27,18 @@ from seal.coevolution.profile import FailureProfile
 
 _CONFIG = TypeAdapter(InterfaceConfig)
 MOST_RUNS = 256
-"""Runs that are known at once."""
+"""Runs that the service knows at once."""
 RECENT_S = 3600.0
-"""Seconds for which a run that was heard of is not forgotten in favour of another."""
+"""Seconds after its last request in which a run is not forgotten."""
 _MOST_VERSIONS = 64
-"""Of a run; beyond them its oldest go."""
+"""Versions of one run; beyond that the oldest are forgotten."""
 _MOST_FORGOTTEN = 10_000
 
 
 @dataclass(frozen=True)
 class _Snapshot:
     sent: str
-    """Hash of what it was made of: profile, configuration and the interface that was shown."""
+    """Hash of what it was made from: profile, configuration and the shown interface."""
     interface: Interface
 
 
@@ -45,15 +46,15 @@ class _Snapshot:
 class _Run:
     snapshots: dict[int, _Snapshot]
     used: float
-    """When it was last heard of."""
+    """Time of the last request for it, in seconds of the clock."""
 
 
 class Runs:
-    """Every run the service has heard of.
+    """All runs that the service knows.
 
     Args:
-        busy: Which runs have live episodes: those are not forgotten.
-        clock: Seconds.
+        busy: Returns the runs that have live episodes; these are not forgotten.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class Runs:
         self._forgotten: OrderedDict[str, None] = OrderedDict()
 
     def newest(self, run_id: str) -> Interface:
-        """The interface new episodes of a run get; INITIAL for a run never heard of.
+        """The interface that new episodes of a run show; INITIAL for an unknown run.
 
         Raises:
-            ServiceError: 409, the run was known here and had to make room for others.
+            ServiceError: 409, the service has forgotten the run to make room for others.
         """
         run = self._runs.get(run_id)
         if run is not None:
@@ -80,16 +81,16 @@ class Runs:
             raise ServiceError(
                 409,
                 "unknown_interface",
-                f"run {run_id!r} was not heard of for long and made room for others; send its "
-                "profile again (PUT /runs/{run_id}/profile)",
+                f"run {run_id!r} was idle for long and was forgotten to make room for others; send "
+                "its profile again (PUT /runs/{run_id}/profile)",
             )
         return INITIAL
 
     def pinned(self, run_id: str, version: int | None) -> Interface:
-        """The interface of a run by its version, the newest where none is asked for.
+        """The interface of a run by its version; None means the newest.
 
         Raises:
-            ServiceError: 409, the run has no such version here: the service was restarted, or a
+            ServiceError: 409, the service does not know that version: it was restarted, or a
                 profile did not reach it.
         """
         if version is None:
@@ -121,11 +122,11 @@ class Runs:
             run_id: The run.
             profile: C_t.
             config: Which components may act, and when.
-            shown: Omega_t, None for the newest one that is known here.
+            shown: Omega_t; None for the newest one that the service knows.
 
         Raises:
-            ServiceError: 409, the version is known with another content; 429, as many runs as are
-                known at once are at work.
+            ServiceError: 409, the version is known with other content; 429, MOST_RUNS other runs
+                are active.
         """
         run = self._runs.get(run_id)
         snapshots = run.snapshots if run is not None else {}
@@ -153,10 +154,10 @@ class Runs:
         return known.interface
 
     def _make_room(self) -> None:
-        """Forget the run that was not heard of for longest.
+        """Forget the run that has been idle for longest.
 
         Raises:
-            ServiceError: 429, all of them are at work.
+            ServiceError: 429, all of them are active.
         """
         busy, oldest = self._busy(), self._clock() - RECENT_S
         idle = [name for name, run in self._runs.items() if run.used <= oldest and name not in busy]
@@ -164,8 +165,8 @@ class Runs:
             raise ServiceError(
                 429,
                 "too_many_runs",
-                f"{len(self._runs)} runs are at work, as many as this service knows at once; try "
-                "again later, or use another service",
+                f"{len(self._runs)} runs are active, the most that this service knows at once; "
+                "try again later, or use another service",
             )
         name = min(idle, key=lambda one: self._runs[one].used)
         del self._runs[name]
@@ -180,7 +181,7 @@ def _digest(profile: FailureProfile, config: InterfaceConfig, shown: Interface |
 
 
 def interface_config(values: Mapping[str, Any]) -> InterfaceConfig:
-    """Read the configuration that comes with a profile.
+    """Read the configuration in a profile's request.
 
     Raises:
         ServiceError: 422, a field is unknown or of the wrong type.
@@ -202,24 +203,29 @@ def interface_config(values: Mapping[str, Any]) -> InterfaceConfig:
 
 
 def failure_profile(values: Mapping[str, Any]) -> FailureProfile:
-    """Read a profile.
+    """Read the profile in a profile's request.
 
     Raises:
         ServiceError: 422, naming the field that is wrong.
     """
-    try:
+    with _invalid("profile"):
         return FailureProfile.from_json(dict(values))
-    except ValueError as error:
-        raise ServiceError(422, "invalid_request", f"profile: {error}") from error
 
 
 def shown_interface(values: Mapping[str, Any] | None) -> Interface | None:
-    """Read the interface that comes with a profile, if one does.
+    """Read the interface in a profile's request, if it has one.
 
     Raises:
         ServiceError: 422, naming the field that is wrong.
     """
-    try:
+    with _invalid("interface"):
         return None if values is None else Interface.from_json(dict(values))
+
+
+@contextmanager
+def _invalid(field: str) -> Iterator[None]:
+    """Turn a ValueError into a refusal of the request."""
+    try:
+        yield
     except ValueError as error:
-        raise ServiceError(422, "invalid_request", f"interface: {error}") from error
+        raise ServiceError(422, "invalid_request", f"{field}: {error}") from error

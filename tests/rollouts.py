@@ -95,11 +95,12 @@ class World:
         match path:
             case "/create":
                 info = {"tools": [TOOL], "category": "toy", "interface_version": 3}
-                return {"state": [TASK], "info": info}
+                info |= {"instance_id": body["instance_id"], "task_id": body["task_id"]}
+                return {"state": [TASK], "info": {**info, "mode": body["params"]["mode"]}}
             case "/step":
                 messages, turn = self.follows[body["params"]["step"]]
                 cut = self.step_limit == body["params"]["step"]
-                info = {"turn": turn, "truncated": cut}
+                info = {"turn": turn, "step": body["params"]["step"], "truncated": cut}
                 return {"state": messages, "is_terminated": cut or OVER in messages, "info": info}
             case "/evaluate":
                 turns = [
@@ -112,6 +113,8 @@ class World:
                     "diagnosis": turns,
                     "interface_version": 3,
                     "truncated": False,
+                    "task_id": "toy_1",
+                    "category": "toy",
                     "progress": {**progress, "abstention": 0, "abstention_passed": 0},
                 }
             case _:

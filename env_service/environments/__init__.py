@@ -1,7 +1,7 @@
-"""The environments this service can serve, by name.
+"""The environments that this service can serve, by name.
 
-A new environment is a folder here and one entry in ENVIRONMENTS. Each is imported where it runs, in
-the worker processes: the service's own process knows environments by name alone.
+A new environment is a folder here and one entry in ENVIRONMENTS. Only the worker processes import
+environments; the service's own process knows their names alone.
 """
 
 import importlib
@@ -17,7 +17,7 @@ ENVIRONMENTS: Mapping[str, str] = {
 
 
 def load(name: str, place: str) -> Environment:
-    """Import and make an environment.
+    """Import an environment and make it.
 
     Args:
         name: Its name, for the error.

@@ -1,17 +1,16 @@
-"""What an environment is to the service: tasks by id, episodes that step, a verdict.
+"""What an environment is to the service: tasks by id, episodes that take steps, a verdict.
 
-A new environment implements these two protocols and adds one line to
+A new environment implements the two protocols of this module and adds one line to
 `env_service.environments.ENVIRONMENTS`. Episodes are plain synchronous objects that know nothing of
-HTTP. They live in worker processes and are rebuilt in another one by taking their steps again: the
-same steps must always give the same replies.
+HTTP. They live in worker processes, and another worker may rebuild one by taking its steps again.
+So the same steps must always give the same replies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import Label
 from seal.wire import CreateReply, EvaluateReply, Message, Mode, StepReply
 
 
@@ -22,7 +21,7 @@ class EpisodeOptions:
     mode: Mode = "eval"
     """Mode "eval" never consults the interface."""
     interface: Interface = INITIAL
-    """Snapshot the episode is pinned to."""
+    """Snapshot that mode "train" shows."""
     tool_format: str = "hermes"
     """How raw assistant text writes calls (seal.formats.FORMATS)."""
     tools: Literal["prompt", "structured"] = "prompt"
@@ -30,29 +29,22 @@ class EpisodeOptions:
 
     @property
     def interface_version(self) -> int:
-        """Version the policy is shown: 0, the original benchmark, in mode eval."""
+        """Version that the policy is shown: 0, the original benchmark, in mode eval."""
         return self.interface.version if self.mode == "train" else 0
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "EpisodeOptions":
-        """Read what JSON has made of an instance's fields."""
-        interface = dict(values["interface"])
-        interface["guidelines"] = tuple(Label(label) for label in interface["guidelines"])
-        return cls(**{**values, "interface": Interface(**interface)})
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A limit stopped one call of a step: it and the calls after it have no effect."""
+    """A limit stopped one call of a step: this call and the ones after it have no effect."""
 
     call: int
     """Index of the call among the step's readable calls."""
     reason: str
-    """Which limit, as a phrase: what is told to the policy."""
+    """Which limit, as a phrase that the policy is told."""
 
 
 class CallStopped(Exception):
-    """A call has gone over a limit; the episode that raised this is spoilt and must be rebuilt."""
+    """A call exceeded a limit; the episode that raised this is spoilt and must be rebuilt."""
 
     def __init__(self, stop: Stop, of_memory: bool = False) -> None:
         super().__init__(stop.reason)
@@ -64,20 +56,37 @@ def unwatched(index: int) -> None:
     """The `before_call` of steps that are taken without limits."""
 
 
-class UnknownTask(ValueError):
-    """No task of that id; the message says what ids look like."""
+class Refused(Exception):
+    """The client's mistake, not the model's; the message says what is wrong."""
+
+    status = 422
+    """HTTP status of the reply."""
+    code = "refused"
+    """Code of the reply."""
 
 
-class UnknownSplit(ValueError):
-    """No split of that name; the message lists those there are."""
+class UnknownTask(Refused):
+    """No task has that id; the message says what ids look like."""
+
+    code = "unknown_task"
 
 
-class BadMessage(ValueError):
-    """Not an assistant message: the client's mistake, not the model's."""
+class UnknownSplit(Refused):
+    """No split has that name; the message lists the known ones."""
+
+    code = "unknown_split"
 
 
-class EpisodeOver(RuntimeError):
+class BadMessage(Refused):
+    """A step was sent something else than an assistant message."""
+
+    code = "bad_message"
+
+
+class EpisodeOver(Refused):
     """A step was sent to an episode that has ended."""
+
+    status, code = 409, "episode_over"
 
 
 class SelfCheckFailed(RuntimeError):
@@ -85,10 +94,14 @@ class SelfCheckFailed(RuntimeError):
 
 
 class Episode(Protocol):
-    """One dialogue with one task."""
+    """One dialogue about one task."""
 
-    def open(self) -> CreateReply:
-        """The messages that open the dialogue, and the tool docs."""
+    def open(self, instance_id: str = "") -> CreateReply:
+        """The messages that open the dialogue, and the tool docs.
+
+        Args:
+            instance_id: The client's name for the episode, repeated in the reply.
+        """
 
     def step(
         self,
@@ -100,21 +113,21 @@ class Episode(Protocol):
 
         Args:
             message: The assistant message.
-            stop: Calls that are not to be run, as a limit stopped them when they were.
-            before_call: Told the index of each call before it runs.
+            stop: The call that a limit stopped when the message was taken first; it is not run.
+            before_call: Receives the index of each call before it runs.
 
         Raises:
-            BadMessage: It is no assistant message; the episode is as it was.
+            BadMessage: It is not an assistant message; the episode is unchanged.
             EpisodeOver: The episode has ended.
             CallStopped: A call took too much memory, or its result was too long.
         """
 
     def evaluate(self) -> EvaluateReply:
-        """Judge the episode as it stands, without touching it."""
+        """Judge the episode as it stands, without changing it."""
 
 
 class Environment(Protocol):
-    """A set of tasks and how an episode of one is opened."""
+    """A set of tasks, and how an episode of one is opened."""
 
     def task_ids(self, split: str) -> Sequence[str]:
         """Task ids of a split.
@@ -124,14 +137,14 @@ class Environment(Protocol):
         """
 
     def create(self, task_id: str, options: EpisodeOptions) -> Episode:
-        """A new episode, not yet opened.
+        """Make a new episode that is not yet open.
 
         Raises:
             UnknownTask: There is no such task.
         """
 
     def self_check(self) -> None:
-        """Exercise every tool class and the verifier once.
+        """Call every tool class and the verifier once.
 
         Raises:
             SelfCheckFailed: Something is broken.

@@ -1,12 +1,13 @@
 """The dialogue protocol that every environment of this service shares.
 
 In: assistant messages, one a step. Out: tool results, the next turn's user messages, the end mark,
-and at last a verdict with one label a turn. A subclass supplies tasks' turns, docs, tool execution
-and verification (see `toy` for the smallest one); it never sees a message or the interface.
+and finally a verdict with one label a turn. A subclass supplies the task's turns, the docs, the
+execution of tools and the verification (`toy` is the smallest one). It never sees an assistant
+message or the interface.
 
-A turn goes on until an assistant message holds no call that can be read. A message that holds only
-broken calls ends it too, unless the learning interface gives feedback on them. More steps in a turn
-than the limit end the episode. In mode "eval" no method of the interface is called.
+A turn ends with an assistant message that holds no readable call. A message that holds only broken
+calls also ends it, unless the learning interface gives feedback on them. The episode ends if a turn
+has more steps than the limit. In mode "eval" no method of the interface is called.
 """
 
 from abc import ABC, abstractmethod
@@ -33,18 +34,20 @@ from seal.formats import ParsedMessage, ParseFault, ToolCall, parse, parse_struc
 from seal.wire import (
     CONVERSATION_COMPLETED,
     CreateReply,
+    EpisodeInfo,
     EvaluateReply,
     Message,
+    StepInfo,
     StepReply,
     ToolDoc,
     TurnProgress,
 )
 
 FEEDBACK_NAME = "tool_call_parser"
-"""Name on the tool message that tells the policy of a call that could not be read."""
+"""Name on the tool message that tells the policy about an unreadable call."""
 
 LONGEST_RESULT = 1_000_000
-"""Characters that the results of one message may have; more stops the call that goes over it."""
+"""Characters that the results of one message may have; the call that exceeds them is stopped."""
 
 _STOPPED = "Error during execution: the call was stopped, {}"
 _NOT_RUN = "Error during execution: not run, as an earlier call of the message was stopped"
@@ -55,16 +58,16 @@ class StepRecord:
     """What one assistant message asked for."""
 
     calls: tuple[ToolCall, ...]
-    """Calls that could be read, in order; all of them were answered."""
+    """Readable calls, in order; all of them were answered."""
     faults: tuple[ParseFault, ...]
-    """Calls that could not be read."""
+    """Unreadable calls."""
     stop: Stop | None = None
-    """The call that a limit stopped, if one was."""
+    """The call that a limit stopped, if any."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What one call gave."""
+    """What one call returned."""
 
     text: str
     """The observation."""
@@ -77,7 +80,7 @@ def run_calls(
     execute: Callable[[ToolCall], ToolResult],
     before_call: Callable[[int], None] = unwatched,
 ) -> Iterator[tuple[ToolCall, ToolResult]]:
-    """Run the calls of a step one by one, but none that a limit has stopped.
+    """Run the calls of a step one by one, except those that a limit has stopped.
 
     Raises:
         CallStopped: A call took too much memory, or its result was too long.
@@ -109,7 +112,7 @@ class Verdict:
     accuracy: float
     """Terminal reward: 1.0 or 0.0."""
     evidence: tuple[TurnEvidence, ...]
-    """One entry a begun turn, for the diagnosis."""
+    """One entry for each turn that began, for the diagnosis."""
     progress: TurnProgress
     """How many of the task's turns passed; see `turn_progress`."""
 
@@ -120,8 +123,8 @@ def turn_progress(
     """Count a task's turns.
 
     Args:
-        scorable: Of each turn of the task whether the reference calls tools.
-        checked: Of each begun turn its evidence, and whether the checks of a turn accept it.
+        scorable: For each turn of the task, whether the reference calls tools.
+        checked: For each turn that began, its evidence and whether the checks of a turn accept it.
     """
     passed = sum(one.reference_calls and accepted for one, accepted in checked)
     abstained = sum(
@@ -140,17 +143,21 @@ class TurnDialogue(ABC):
     """One live episode; a plain synchronous object.
 
     Args:
-        category: Category of the task.
+        task_id: The task.
+        category: Its category.
         options: How the policy is shown the episode.
         step_limit: Steps with calls that a turn may have; one more ends the episode.
     """
 
-    def __init__(self, category: str, options: EpisodeOptions, step_limit: int) -> None:
+    def __init__(
+        self, task_id: str, category: str, options: EpisodeOptions, step_limit: int
+    ) -> None:
+        self._task_id = task_id
         self._category = category
         self._options = options
         self._interface = options.interface if options.mode == "train" else None
         self._step_limit = step_limit
-        self._records: list[list[StepRecord]] = [[]]  # one list for each turn that was opened
+        self._records: list[list[StepRecord]] = [[]]  # one list for each open turn
         self._over = False
         self._truncated = False
 
@@ -160,14 +167,14 @@ class TurnDialogue(ABC):
 
     @abstractmethod
     def user_messages(self, turn: int, revealed: Sequence[ToolDoc]) -> Sequence[Message]:
-        """Messages that open a turn; `revealed` is what revealed_docs gave, cues applied."""
+        """Messages that open a turn; `revealed` are its revealed_docs as the policy sees them."""
 
     @abstractmethod
     def docs(self) -> Sequence[ToolDoc]:
-        """Docs that are shown from the start."""
+        """Docs that the policy sees from the start."""
 
     def revealed_docs(self, turn: int) -> Sequence[ToolDoc]:
-        """Docs that a turn adds; none unless an environment says otherwise."""
+        """Docs that a turn adds; none by default."""
         return ()
 
     @abstractmethod
@@ -176,14 +183,14 @@ class TurnDialogue(ABC):
 
     @abstractmethod
     def execute(self, call: ToolCall, turn: int) -> ToolResult:
-        """Run a call on the live state; a tool that may not be called gives an error result."""
+        """Run a call on the live state; a tool that may not be called returns an error."""
 
     @abstractmethod
     def verify(self, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
-        """Judge the turns in which the assistant has spoken, on a state of its own."""
+        """Judge the turns in which the assistant has spoken, on a separate state."""
 
-    def open(self) -> CreateReply:
-        """The messages that open the dialogue, and the tool docs."""
+    def open(self, instance_id: str = "") -> CreateReply:
+        """The messages that open the dialogue, and the tool docs; see `Episode.open`."""
         docs = self._shown(self.docs())
         parts = []
         if self._interface is not None:
@@ -193,12 +200,15 @@ class TurnDialogue(ABC):
         if not structured:
             parts.append(tool_prompt(docs, self._options.tool_format))
         system = [{"role": "system", "content": "\n\n".join(parts)}] if parts else []
-        return CreateReply(
-            state=(*system, *self._turn_messages(0)),
+        info = EpisodeInfo(
             tools=tuple(docs) if structured else (),
             category=self._category,
             interface_version=self._options.interface_version,
+            instance_id=instance_id,
+            task_id=self._task_id,
+            mode=self._options.mode,
         )
+        return CreateReply(state=(*system, *self._turn_messages(0)), info=info)
 
     def step(
         self,
@@ -210,32 +220,38 @@ class TurnDialogue(ABC):
         if self._over:
             raise EpisodeOver("the episode has ended; evaluate or release it")
         turn = len(self._records) - 1
-        said = _read(message, self._options.tool_format, self.available_docs(turn))
+        read = _read(message, self._options.tool_format, self.available_docs(turn))
+        calls = [(call, call_id) for parsed, call_id in read for call in parsed.calls]
+        faults = [(fault, call_id) for parsed, call_id in read for fault in parsed.faults]
         steps = self._records[turn]
-        record = StepRecord(tuple(call for call, _ in said.calls), said.faults, stop)
+        record = StepRecord(
+            tuple(call for call, _ in calls), tuple(fault for fault, _ in faults), stop
+        )
         steps.append(record)
         results = run_calls(record, lambda call: self.execute(call, turn), before_call)
         state = [
             self._observe(call, result, call_id, turn, len(steps) - 1)
-            for (call, result), (_, call_id) in zip(results, said.calls, strict=True)
+            for (call, result), (_, call_id) in zip(results, calls, strict=True)
         ]
-        state += self._parse_feedback(said)
+        state += self._parse_feedback(faults)
         if not state:
             return self._next_turn()
         if len(steps) > self._step_limit:
             self._truncated = True
             return self._end(state)
-        return StepReply(tuple(state), terminated=False, truncated=False, turn=turn)
+        return self._reply(state)
 
     def evaluate(self) -> EvaluateReply:
-        """Judge the episode as it stands, without touching it."""
+        """Judge the episode as it stands, without changing it."""
         begun = [tuple(steps) for steps in self._records if steps]
         verdict = self.verify(begun, self._truncated)
         return EvaluateReply(
             accuracy=verdict.accuracy,
-            turns=tuple(diagnose(evidence) for evidence in verdict.evidence),
+            diagnosis=tuple(diagnose(evidence) for evidence in verdict.evidence),
             interface_version=self._options.interface_version,
             truncated=self._truncated,
+            task_id=self._task_id,
+            category=self._category,
             progress=verdict.progress,
         )
 
@@ -244,20 +260,22 @@ class TurnDialogue(ABC):
         if turn == self.turn_count():
             return self._end([])
         self._records.append([])
-        return StepReply(self._turn_messages(turn), terminated=False, truncated=False, turn=turn)
+        return self._reply(self._turn_messages(turn))
 
-    def _end(self, state: list[Message]) -> StepReply:
+    def _end(self, state: Sequence[Message]) -> StepReply:
         self._over = True
-        end_mark: Message = {"role": "user", "content": CONVERSATION_COMPLETED}
-        return StepReply(
-            state=(*state, end_mark),
-            terminated=True,
-            truncated=self._truncated,
-            turn=len(self._records) - 1,
-        )
+        return self._reply([*state, {"role": "user", "content": CONVERSATION_COMPLETED}])
 
-    def _turn_messages(self, turn: int) -> tuple[Message, ...]:
-        return tuple(self.user_messages(turn, self._shown(self.revealed_docs(turn))))
+    def _reply(self, state: Sequence[Message]) -> StepReply:
+        info = StepInfo(
+            turn=len(self._records) - 1,
+            step=sum(map(len, self._records)) - 1,
+            truncated=self._truncated,
+        )
+        return StepReply(state=tuple(state), is_terminated=self._over, info=info)
+
+    def _turn_messages(self, turn: int) -> Sequence[Message]:
+        return self.user_messages(turn, self._shown(self.revealed_docs(turn)))
 
     def _shown(self, docs: Sequence[ToolDoc]) -> Sequence[ToolDoc]:
         return docs if self._interface is None else self._interface.tool_docs(docs)
@@ -272,19 +290,17 @@ class TurnDialogue(ABC):
             content = content if hint is None else f"{content}\n{hint}"
         return _tool_message(call.name, content, call_id)
 
-    def _parse_feedback(self, said: "_Said") -> list[Message]:
-        if self._interface is None or not said.faults:
+    def _parse_feedback(self, faults: Sequence[tuple[ParseFault, str | None]]) -> list[Message]:
+        if self._interface is None or not faults:
             return []
-        hint = self._interface.parse_feedback(said.faults)
-        if hint is None:
-            return []
-        return [_tool_message(FEEDBACK_NAME, hint, said.fault_id)]
+        hint = self._interface.parse_feedback([fault for fault, _ in faults])
+        return [] if hint is None else [_tool_message(FEEDBACK_NAME, hint, faults[0][1])]
 
 
 def call_evidence(
     step: int, call: ToolCall, doc: ToolDoc | None, error: str | None
 ) -> CallEvidence:
-    """Evidence on one call; `doc` is the tool's own doc, None where it may not be called."""
+    """Evidence on one call; `doc` is the tool's own doc, None if it may not be called."""
     violations: tuple[str, ...] = ()
     if doc is not None:
         violations = schema_violations(call.arguments, doc["function"]["parameters"])
@@ -292,7 +308,7 @@ def call_evidence(
 
 
 def fault_evidence(steps: Sequence[StepRecord]) -> tuple[FaultEvidence, ...]:
-    """Evidence on the calls of a turn that could not be read."""
+    """Evidence on the unreadable calls of a turn."""
     return tuple(
         FaultEvidence(step, fault.reason, fault.tool)
         for step, record in enumerate(steps)
@@ -300,16 +316,10 @@ def fault_evidence(steps: Sequence[StepRecord]) -> tuple[FaultEvidence, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Said:
-    calls: tuple[tuple[ToolCall, str | None], ...]
-    """Readable calls with the assistant's ids, where it gave some."""
-    faults: tuple[ParseFault, ...]
-    fault_id: str | None
-    """Id of the first unreadable call, where it has one."""
-
-
-def _read(message: Message, tool_format: str, docs: Mapping[str, ToolDoc]) -> _Said:
+def _read(
+    message: Message, tool_format: str, docs: Mapping[str, ToolDoc]
+) -> list[tuple[ParsedMessage, str | None]]:
+    """The parsed parts of a message, each with the assistant's id of the call if it gave one."""
     role = message.get("role")
     if role != "assistant":
         raise BadMessage(f"a step takes one assistant message, got role {str(role)[:40]!r}")
@@ -321,21 +331,13 @@ def _read(message: Message, tool_format: str, docs: Mapping[str, ToolDoc]) -> _S
                 f"content of an assistant message without tool_calls is "
                 f"{type(content).__name__}, expected text"
             )
-        parsed = parse(content, tool_format, docs)
-        return _Said(tuple((call, None) for call in parsed.calls), parsed.faults, None)
+        return [(parse(content, tool_format, docs), None)]
     if not isinstance(tool_calls, list):
         raise BadMessage(f"tool_calls is {type(tool_calls).__name__}, expected a list")
-    # One by one, so that a result can be answered under the id of its call.
-    read = [(_read_structured(tool_call), _id_of(tool_call)) for tool_call in tool_calls]
-    return _Said(
-        calls=tuple((call, call_id) for parsed, call_id in read for call in parsed.calls),
-        faults=tuple(fault for parsed, _ in read for fault in parsed.faults),
-        fault_id=next((call_id for parsed, call_id in read if parsed.faults), None),
-    )
-
-
-def _read_structured(tool_call: object) -> ParsedMessage:
-    return parse_structured({"role": "assistant", "content": "", "tool_calls": [tool_call]})
+    return [
+        (parse_structured({"role": "assistant", "content": "", "tool_calls": [one]}), _id_of(one))
+        for one in tool_calls
+    ]
 
 
 def _id_of(tool_call: object) -> str | None:

@@ -1,8 +1,7 @@
-"""Tool docs as text, for the system message of an episode.
+"""Tool docs as text, for the system message of an episode with `tools = "prompt"`.
 
-In: tool docs and the format the policy writes calls in. Out: the text. Called when an episode opens
-with `tools = "prompt"`. A policy whose chat template renders docs itself asks for
-`tools = "structured"` and gets none of this.
+In: tool docs and the format in which the policy writes calls. Out: the text. With
+`tools = "structured"` the policy's own chat template renders the docs instead.
 """
 
 import json

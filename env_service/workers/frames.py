@@ -1,22 +1,22 @@
-"""What the service and a worker process say to each other over their socket, and the time it takes.
+"""What the service and a worker process say to each other over their socket, and its time limits.
 
-A frame is two lengths, a JSON header and a body. Requests have no body; the body of an answer is
+A frame is two lengths, a JSON header and a body. Requests have no body. The body of an answer is
 the JSON text of the wire's `data`, which the service passes on without reading it. Nothing is
-pickled: a worker that has gone wrong can send garbage, but not code.
+pickled: a worker that has gone wrong can send garbage, but no code.
 """
 
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from env_service.environments.base import EpisodeOptions, Stop
 
 LENGTHS = struct.Struct(">II")
-"""Of the header and of the body, in bytes."""
+"""Lengths of the header and of the body, in bytes."""
 PROGRESS = struct.Struct("q")
-"""Shared word: index of the call that runs for the first time, IDLE while none does."""
+"""Shared word: index of the call that runs for the first time, or IDLE."""
 IDLE = -1
 
 
@@ -26,27 +26,27 @@ def message_limit_s(call_time_s: float) -> float:
 
 
 def replay_limit_s(call_time_s: float, taken_s: float) -> float:
-    """Seconds that a replay may take: rebuilding or verifying, which runs some calls several times.
+    """Seconds that a replay may take. Rebuilding and verifying run some calls several times.
 
     Args:
         call_time_s: Limit of one call.
-        taken_s: What the steps took when they were taken first.
+        taken_s: Seconds that the steps took when they were taken first.
     """
     return 12 * call_time_s + 8 * taken_s
 
 
 @dataclass(frozen=True)
 class Setup:
-    """First frame to a worker: what it is to serve, and under which limits."""
+    """First frame to a worker: what it serves, and under which limits."""
 
-    environments: Mapping[str, str]
+    environments: dict[str, str]
     """Environment name -> "module:class"."""
     call_time_s: float
-    """Seconds one call may take."""
+    """Seconds that one call may take."""
     memory_bytes: int
-    """Address space the worker may take beyond what it has when it starts."""
+    """Address space that the worker may take beyond what it has when it starts."""
     resident_episodes: int
-    """Episodes it holds; of more, the one unused for longest goes, to be rebuilt when needed."""
+    """Episodes that it holds; beyond that it drops the least recently used, to be rebuilt later."""
     log_level: str
     """Level of the service's log."""
 
@@ -56,11 +56,15 @@ class Entry:
     """One step of an episode's journal."""
 
     message: str
-    """The assistant message as JSON: nobody on the way has to read it."""
+    """The assistant message as JSON text inside the frame's JSON, on purpose.
+
+    The service sends a journal without encoding its messages again, and the worker decodes a
+    message under its time limit and where it catches errors.
+    """
     stop: Stop | None = None
-    """Where a limit stopped its calls."""
+    """The call that a limit stopped, if any."""
     seconds: float = 0.0
-    """How long it took when it was taken first."""
+    """Seconds that the step took when it was taken first."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class Spec:
     """The client's name for it."""
     options: EpisodeOptions
     """How the policy is shown it."""
+    run_id: str | None = field(default=None, compare=False)
+    """The run that it belongs to, if any."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +88,14 @@ class Answer:
     """A worker's answer to one request, or to the setup."""
 
     header: dict[str, Any]
-    """`status`, and what belongs to it. To the setup: "ready", "broken" (message: which self check
-    failed). To a request: "ok" (seconds), "missing" (send the journal along), "stopped" (stop: a
-    limit), "refused" (http, code, message: the client's mistake), "failed" (error: the kind of the
-    environment's)."""
-    body: bytes
+    """`status` and its fields.
+
+    To the setup: "ready", or "broken" (message: the self check that failed). To a request: "ok"
+    (seconds), "missing" (the journal must be sent along), "stopped" (stop: a limit), "refused"
+    (http, code, message: the client's mistake) or "failed" (error: class of the environment's
+    exception).
+    """
+    body: bytes = b""
     """JSON of the wire's data; empty unless the status is "ok"."""
 
 
@@ -98,7 +107,7 @@ def pack(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def unpack(data: bytes | bytearray) -> tuple[Answer, int] | None:
-    """The frame at the start of the data and its length, or None if it is not all there."""
+    """The frame at the start of the data and its length, or None if a part is missing."""
     if len(data) < LENGTHS.size:
         return None
     header_length, body_length = LENGTHS.unpack_from(data)
@@ -108,14 +117,3 @@ def unpack(data: bytes | bytearray) -> tuple[Answer, int] | None:
         return None
     header = json.loads(bytes(data[LENGTHS.size : body_start]))
     return Answer(header, bytes(data[body_start:end])), end
-
-
-def spec_from(values: Mapping[str, Any]) -> Spec:
-    """Read what `pack` wrote of a spec."""
-    return Spec(**{**values, "options": EpisodeOptions.from_json(values["options"])})
-
-
-def entry_from(values: Mapping[str, Any]) -> Entry:
-    """Read what `pack` wrote of a journal's entry."""
-    stop = values["stop"]
-    return Entry(values["message"], None if stop is None else Stop(**stop), values["seconds"])

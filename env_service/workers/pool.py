@@ -1,15 +1,15 @@
-"""The worker processes of a service, and which of them does what.
+"""The worker processes of a service, and the choice among them.
 
-In: what is to be done with an episode. Out: the JSON text of the wire's data, or a `ServiceError`.
-Called by `env_service.live`. An episode goes to the worker that holds it; where that one has died
-or is stuck in a slow call, to another, which rebuilds it from its journal first. So a death costs a
-replay and nothing else, and a slow call delays nobody else for longer than STUCK_S.
+In: a request about an episode. Out: the JSON text of the wire's data, or a `ServiceError`. The
+request goes to the worker that holds the episode. If that one has died or is stuck in a slow call,
+the request goes to another worker, which first rebuilds the episode from its journal. So a death
+costs a replay and nothing else, and a slow call delays other episodes by at most STUCK_S.
 
-Slow calls of one run do not stop another's: of the processes, which are MOST_FACTOR times those
-wanted at most, a run may hold all but the wanted number with slow calls. What finds no process
-waits, and the run that holds the fewest is next. So beside a run whose calls are all slow, a
-request of another one waits for STUCK_S and the start of a process; beside slow calls of its own
-run, until one of them meets its time limit.
+Slow calls of one run do not stop another run. There are at most MOST_FACTOR times as many processes
+as wanted, and one run may hold all but the wanted number of them with slow calls. A request that
+finds no process waits; the run that holds the fewest processes is next. So beside slow calls of
+another run, a request waits for STUCK_S and the start of a process. Beside slow calls of its own
+run, it waits until one of them reaches its time limit.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from seal.wire import Message
 logger = logging.getLogger(__name__)
 
 STUCK_S = 0.5
-"""Seconds after which what waits behind a request goes to other workers."""
+"""Seconds after which jobs that wait behind a request go to other workers."""
 ATTEMPTS = 6
-"""Workers that a request is given to before it has failed."""
+"""Workers that may get a request before it has failed."""
 MOST_FACTOR = 4
-"""Processes at most, in processes wanted: stuck ones are replaced before they have ended."""
+"""Most processes, as a multiple of the wanted number: a stuck one is replaced before it ends."""
 _DEATHS = 2
-"""Deaths at one call that may have come from outside."""
+"""Deaths during one call that may have an outside cause."""
 _CLOSE_S = 2.0
 _TICK_S = 0.1
 _RESTART_S = 1.0
@@ -47,14 +47,14 @@ _RESTART_S = 1.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What the service lets a client, a policy or a tool take."""
+    """How much a client, a policy or a tool may use."""
 
     workers: int = 2
     """Worker processes."""
     call_time_s: float = 5.0
-    """Seconds one call may take."""
+    """Seconds that one call may take."""
     memory_mb: int = 1024
-    """MiB of address space a worker may take beyond what it starts with."""
+    """MiB of address space that a worker may take beyond what it starts with."""
     max_episodes: int = 4096
     """Live episodes."""
     resident_episodes: int = 4096
@@ -62,7 +62,7 @@ class Limits:
     idle_timeout_s: float = 1800.0
     """Seconds without a request after which an episode is dropped."""
     max_body_bytes: int = 1_000_000
-    """Bytes of one request's body."""
+    """Bytes of a request's body."""
 
 
 class WorkerPool:
@@ -70,8 +70,8 @@ class WorkerPool:
 
     Args:
         environments: Environment name -> "module:class".
-        limits: Number of processes, and what they may take.
-        metrics: Where deaths, stops and rebuilds are counted.
+        limits: Number of processes, and how much they may use.
+        metrics: Counts deaths, stops and rebuilds.
     """
 
     def __init__(self, environments: Mapping[str, str], limits: Limits, metrics: Metrics) -> None:
@@ -98,7 +98,7 @@ class WorkerPool:
         """Start the processes and wait until one of them is ready.
 
         Raises:
-            SelfCheckFailed: An environment is broken; nothing is left running.
+            SelfCheckFailed: An environment is broken; no process is left running.
         """
         for _ in range(self._limits.workers):
             await self._add()
@@ -122,14 +122,14 @@ class WorkerPool:
 
     @property
     def healthy(self) -> bool:
-        """Whether a worker that has passed every self check is there."""
+        """Whether there is a worker that has passed every self check."""
         return any(worker.ready for worker in self._workers)
 
     def known(self, env_type: str | None) -> str:
-        """The name of an environment that is served.
+        """The name of an environment that this service has.
 
         Raises:
-            ServiceError: 422, it is not.
+            ServiceError: 422, it has no such environment.
         """
         if env_type is None or env_type not in self.environments:
             known = ", ".join(self.environments)
@@ -145,20 +145,18 @@ class WorkerPool:
 
     async def task_ids(self, env_type: str, split: str) -> bytes:
         """Task ids of a split, as JSON."""
-        request = {"do": "task_ids", "env_type": env_type, "split": split}
-        return (await self._ask(request)).body
+        return (await self._ask({"do": "task_ids", "env_type": env_type, "split": split})).body
 
-    async def open(self, spec: Spec, run_id: str | None = None) -> tuple[Journal, bytes]:
-        """A new episode, of a run, and the data of /create."""
-        journal = Journal(next(self._keys), spec, run_id)
-        opened = await self._ask({"do": "open"}, journal)
-        return journal, opened.body
+    async def open(self, spec: Spec) -> tuple[Journal, bytes]:
+        """A new episode, and the data of /create."""
+        journal = Journal(next(self._keys), spec)
+        return journal, (await self._ask({"do": "open"}, journal)).body
 
     async def step(self, journal: Journal, message: Message) -> bytes:
         """Take a step; returns the data of /step.
 
         Raises:
-            ServiceError: 422, the message is nested too deeply, or as `_ask` says.
+            ServiceError: 422, the message is nested too deeply; or see `_ask`.
         """
         try:
             entry = Entry(json.dumps(message))
@@ -184,7 +182,7 @@ class WorkerPool:
         """Give a request to workers until one has answered it.
 
         Raises:
-            ServiceError: The client's mistake, an environment's fault, or no worker survives it.
+            ServiceError: The client's mistake, a fault of the environment, or no worker survives.
         """
         deaths: Counter[int] = Counter()
         for _ in range(ATTEMPTS):
@@ -197,10 +195,10 @@ class WorkerPool:
                     raise _environment_error("a replay took too long") from death
                 if death.call is not None:
                     deaths[death.call] += 1
-                    # A death may come from outside; at the same call again and again it does not.
                     if death.out_of_time:
                         reason = f"as it took longer than {self._limits.call_time_s:g} s"
                         self._stop(request["entry"], Stop(death.call, reason))
+                    # One death may have an outside cause, several during the same call have not.
                     elif deaths[death.call] > _DEATHS:
                         reason = "as it ended the process that ran it"
                         self._stop(request["entry"], Stop(death.call, reason))
@@ -219,13 +217,13 @@ class WorkerPool:
         raise _environment_error("the worker processes ended")
 
     def _stop(self, entry: Entry, stop: Stop) -> None:
-        """Note that a call was stopped; the step is then taken again without it."""
+        """Record that a call was stopped; the step is then taken again without it."""
         entry.stop = stop
         self._metrics.calls_stopped.inc()
 
     def _submit(self, job: Job) -> None:
         if job.answer.done():
-            return  # nobody waits for it any more
+            return  # nobody waits for the answer any more
         if self._closed:
             job.answer.set_exception(_no_worker("the service is stopping"))
             return
@@ -238,7 +236,7 @@ class WorkerPool:
             job.answer.set_exception(_no_worker("its worker processes do not start"))
 
     def _worker_for(self, job: Job) -> Worker | None:
-        """The worker that holds the episode, or the one with the least to do; None: none may."""
+        """The worker that holds the episode, else the one with the fewest jobs; None: wait."""
         home = None if job.journal is None else job.journal.home
         if home is not None and home.ready and not home.stuck(STUCK_S):
             return home
@@ -254,9 +252,9 @@ class WorkerPool:
         return sum(one.stuck(STUCK_S) and one.run_id == job.run_id for one in self._workers)
 
     def _give_out(self) -> None:
-        """Hand out what waits, the run that holds the fewest processes first."""
+        """Submit the waiting jobs; the run that holds the fewest processes comes first."""
         waiting, self._waiting = self._waiting, []
-        # Sorting is stable: of equals, what came first goes first.
+        # Sorting is stable: among equals, the job that came first goes first.
         for job in sorted(waiting, key=self._held_by):
             self._submit(job)
 
@@ -283,7 +281,7 @@ class WorkerPool:
 
     def _on_death(self, worker: Worker, waiting: list[Job]) -> None:
         self._workers.remove(worker)
-        # A signal from outside says nothing about the next start.
+        # A signal from outside does not predict that the next start fails.
         if not worker.was_ready and not worker.killed and not self._closed:
             self._start_fault = worker.fault or "it ended before it was ready"
             self._no_start_before = time.monotonic() + _RESTART_S
@@ -299,7 +297,7 @@ class WorkerPool:
         await self._changed.wait()
 
     async def _keep_watch(self) -> None:
-        """Keep as many workers at work as are wanted, and move what waits behind a stuck one."""
+        """Keep the wanted number of workers, and move the jobs that wait behind stuck ones."""
         while True:
             await asyncio.sleep(_TICK_S)
             for worker in self._workers:
@@ -325,7 +323,7 @@ def _environment_error(what: str) -> ServiceError:
         500,
         "environment_error",
         f"the environment failed ({what}); the service's log has the cause. "
-        "This says nothing about the policy: drop the episode, or create it anew",
+        "This says nothing about the policy: drop the episode, or create it again",
     )
 
 

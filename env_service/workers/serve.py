@@ -1,12 +1,12 @@
 """A worker process: python -m env_service.workers.serve SOCKET PROGRESS (file descriptors).
 
-In: a `Setup` frame, then requests of the service, one at a time. Out: one answer each. Started by
-`worker`, ends when the socket does. This is where tools run, and the named border where what an
-environment raises becomes an answer.
+In: a `Setup` frame, then requests of the service, one at a time. Out: one answer for each. `worker`
+starts the process, and it ends when the socket closes. Tools run here, and here is the named border
+where an exception of an environment becomes an answer.
 
-Limits are the kernel's, as a tool may be deep in C code: an alarm that nobody catches ends the
-process when a call takes too long; memory beyond the limit is refused. Which call it was, the
-service reads from a shared word. An episode that was spoilt half-way is rebuilt from its journal.
+The kernel enforces the limits, because a tool may be deep in C code. If a call takes too long, an
+alarm that nobody catches ends the process. Memory beyond the limit is refused. The service reads
+from a shared word which call it was. A spoilt episode is rebuilt from its journal.
 """
 
 import ctypes
@@ -27,17 +27,13 @@ from typing import Any
 
 from env_service.environments import load
 from env_service.environments.base import (
-    BadMessage,
     CallStopped,
     Environment,
     Episode,
-    EpisodeOver,
+    Refused,
     SelfCheckFailed,
-    UnknownSplit,
-    UnknownTask,
 )
 from env_service.log import log_to_stderr
-from env_service.replies import create_data, evaluate_data, json_bytes, step_data
 from env_service.workers.frames import (
     IDLE,
     LENGTHS,
@@ -46,32 +42,23 @@ from env_service.workers.frames import (
     Entry,
     Setup,
     Spec,
-    entry_from,
     message_limit_s,
     pack,
     replay_limit_s,
-    spec_from,
 )
+from seal.wire import CreateReply, from_json, json_bytes
 
 logger = logging.getLogger(__name__)
 
-
 _PR_SET_PDEATHSIG = 1
-
-_CLIENTS_MISTAKES: Mapping[type[Exception], tuple[int, str]] = {
-    UnknownTask: (422, "unknown_task"),
-    UnknownSplit: (422, "unknown_split"),
-    BadMessage: (422, "bad_message"),
-    EpisodeOver: (409, "episode_over"),
-}
 
 
 class Alarm:
-    """The time limit; when it is over the kernel ends the process.
+    """The time limit: when it is over, the kernel ends the process.
 
     Args:
-        call_time_s: Seconds one call may take.
-        progress: Shared word for the index of the call that runs.
+        call_time_s: Seconds that one call may take.
+        progress: Shared word for the index of the running call.
     """
 
     def __init__(self, call_time_s: float, progress: mmap.mmap) -> None:
@@ -80,11 +67,11 @@ class Alarm:
         self._deadline = 0.0
 
     def replay(self, seconds: float) -> None:
-        """Calls are about to run again that have taken so many seconds."""
+        """Calls that took so many seconds at first are about to run again."""
         signal.setitimer(signal.ITIMER_REAL, replay_limit_s(self._call_time_s, seconds))
 
     def message(self) -> None:
-        """A message is about to be taken for the first time: read, and its calls run."""
+        """A message is about to be decoded and its calls to run, for the first time."""
         limit = message_limit_s(self._call_time_s)
         self._deadline = time.monotonic() + limit
         signal.setitimer(signal.ITIMER_REAL, limit)
@@ -108,30 +95,28 @@ class Alarm:
 class Held:
     """An episode in this worker's memory."""
 
-    spec: Spec
     episode: Episode
-    category: str
     steps: int
-    """Steps it has taken."""
+    """Steps that it has taken."""
     seconds: float
-    """How long they took when they were taken first."""
+    """Seconds that they took when they were taken first."""
 
 
 class ReplayStopped(Exception):
-    """Calls that ran before met a limit when they ran again."""
+    """Calls that ran before exceeded a limit when they ran again."""
 
 
 class Missing(Exception):
-    """The request needs an episode that is not here as the service knows it."""
+    """This worker does not hold the episode of the request in the state that the service knows."""
 
 
 class Worker:
     """Everything a worker process knows.
 
     Args:
-        environments: By name, checked.
+        environments: Environments by name; each has passed its self check.
         alarm: The time limit.
-        resident_episodes: As of `Setup`.
+        resident_episodes: See `Setup`.
     """
 
     def __init__(
@@ -150,37 +135,34 @@ class Worker:
         }
 
     def answer(self, request: Mapping[str, Any]) -> Answer:
-        """Answer one request; whatever happens, there is an answer."""
+        """Answer one request, whatever happens."""
         for key in request["forget"]:
             self._held.pop(key, None)
         started = time.monotonic()
         try:
             body = self._do[request["do"]](request)
             return Answer({"status": "ok", "seconds": time.monotonic() - started}, body)
-        except tuple(_CLIENTS_MISTAKES) as mistake:
-            status, code = _CLIENTS_MISTAKES[type(mistake)]
-            header = {"status": "refused", "http": status, "code": code, "message": str(mistake)}
+        except Refused as mistake:
+            said = {"http": mistake.status, "code": mistake.code, "message": str(mistake)}
+            return Answer({"status": "refused", **said})
         except Missing:
-            header = {"status": "missing"}
+            return Answer({"status": "missing"})
         except CallStopped as stopped:
             self._held.pop(request["key"], None)
             if stopped.of_memory and self._relieve(request):
-                header = {"status": "missing"}
-            else:
-                header = {"status": "stopped", "stop": vars(stopped.stop)}
+                return Answer({"status": "missing"})
+            return Answer({"status": "stopped", "stop": stopped.stop})
         except Exception as error:  # the named border: an environment's fault is no observation
             self._held.pop(request.get("key", -1), None)
             if isinstance(error, MemoryError | ReplayStopped) and self._relieve(request):
-                header = {"status": "missing"}
-            else:
-                logger.exception("environment failed", extra={"do": request["do"]})
-                header = {"status": "failed", "error": type(error).__name__}
+                return Answer({"status": "missing"})
+            logger.exception("environment failed", extra={"do": request["do"]})
+            return Answer({"status": "failed", "error": type(error).__name__})
         finally:
             self._alarm.off()
-        return Answer(header, b"")
 
     def _relieve(self, request: Mapping[str, Any]) -> bool:
-        """Make room for a request that ran out of memory, once: others may have used it up."""
+        """Free memory for a request that ran out of it, once: other episodes may have used it."""
         this = (request.get("key"), request.get("taken"), request["do"])
         if "key" not in request or self._relieved == this:
             return False
@@ -193,21 +175,20 @@ class Worker:
         return json_bytes(self._environments[request["env_type"]].task_ids(request["split"]))
 
     def _open(self, request: Mapping[str, Any]) -> bytes:
-        spec = spec_from(request["spec"])
-        episode, opened = self._new(spec)
-        self._keep(request["key"], Held(spec, episode, opened.category, 0, 0.0))
-        return json_bytes(create_data(opened, spec.instance_id, spec.task_id, spec.options.mode))
+        episode, opened = self._new(from_json(Spec, request["spec"]))
+        self._keep(request["key"], Held(episode, 0, 0.0))
+        return json_bytes(opened)
 
     def _step(self, request: Mapping[str, Any]) -> bytes:
         held = self._find(request)
-        entry = entry_from(request["entry"])
+        entry = from_json(Entry, request["entry"])
         started = time.monotonic()
         self._alarm.message()
         reply = held.episode.step(json.loads(entry.message), entry.stop, self._alarm.call)
         self._alarm.off()
         held.steps += 1
         held.seconds += time.monotonic() - started
-        return json_bytes(step_data(reply, held.steps - 1))
+        return json_bytes(reply)
 
     def _evaluate(self, request: Mapping[str, Any]) -> bytes:
         held = self._find(request)
@@ -216,36 +197,34 @@ class Worker:
             reply = held.episode.evaluate()
         except CallStopped as error:
             raise ReplayStopped from error
-        if request["sparse"]:
-            return json_bytes(reply.accuracy)
-        return json_bytes(evaluate_data(reply, held.spec.task_id, held.category))
+        return json_bytes(reply.accuracy if request["sparse"] else reply)
 
-    def _new(self, spec: Spec) -> tuple[Episode, Any]:
+    def _new(self, spec: Spec) -> tuple[Episode, CreateReply]:
         episode = self._environments[spec.env_type].create(spec.task_id, spec.options)
-        return episode, episode.open()
+        return episode, episode.open(spec.instance_id)
 
     def _find(self, request: Mapping[str, Any]) -> Held:
-        """The episode with as many steps as the service knows of, rebuilt if need be."""
+        """The episode with all steps that the service knows of, rebuilt if necessary."""
         key = request["key"]
         held = self._held.get(key)
         if held is None or held.steps != request["taken"]:
             if "journal" not in request:
                 raise Missing
-            journal = [entry_from(values) for values in request["journal"]]
-            held = self._rebuilt(spec_from(request["spec"]), journal)
+            journal = [from_json(Entry, values) for values in request["journal"]]
+            held = self._rebuilt(from_json(Spec, request["spec"]), journal)
         self._keep(key, held)
         return held
 
     def _rebuilt(self, spec: Spec, journal: Sequence[Entry]) -> Held:
         seconds = sum(entry.seconds for entry in journal)
         self._alarm.replay(seconds)
-        episode, opened = self._new(spec)
+        episode, _ = self._new(spec)
         try:
             for entry in journal:
                 episode.step(json.loads(entry.message), entry.stop)
         except CallStopped as error:
             raise ReplayStopped from error
-        return Held(spec, episode, opened.category, len(journal), seconds)
+        return Held(episode, len(journal), seconds)
 
     def _keep(self, key: int, held: Held) -> None:
         self._held[key] = held
@@ -256,11 +235,11 @@ class Worker:
 
 def main() -> None:
     """Serve until the service closes the socket."""
-    # Ctrl-C and a stop of the whole process group are the service's to handle: it drains first.
+    # The service handles Ctrl-C and a stop of the whole process group: it drains first.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # A call deep in C outlives the service otherwise.
+    # Otherwise a call deep in C outlives the service.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = socket.socket(fileno=int(sys.argv[1]))
     progress = mmap.mmap(int(sys.argv[2]), PROGRESS.size)
@@ -268,20 +247,20 @@ def main() -> None:
         first = _read(stream)
         if first is None:
             return
-        setup = Setup(**first)
+        setup = from_json(Setup, first)
         log_to_stderr(setup.log_level)
         try:
             environments = {name: load(name, at) for name, at in setup.environments.items()}
             for environment in environments.values():
                 environment.self_check()
         except SelfCheckFailed as error:
-            _write(stream, Answer({"status": "broken", "message": str(error)}, b""))
+            _write(stream, Answer({"status": "broken", "message": str(error)}))
             return
-        # What is there now stays: leaving it out of every collection makes collections short.
+        # What exists now stays, so it is left out of every later garbage collection.
         gc.collect()
         gc.freeze()
         _limit_memory(setup.memory_bytes)
-        _write(stream, Answer({"status": "ready"}, b""))
+        _write(stream, Answer({"status": "ready"}))
         alarm = Alarm(setup.call_time_s, progress)
         worker = Worker(environments, alarm, setup.resident_episodes)
         while (request := _read(stream)) is not None:
@@ -299,7 +278,7 @@ def _limit_memory(beyond_now: int) -> None:
 
 
 def _read(stream: BufferedRWPair) -> dict[str, Any] | None:
-    """The next request, or None when the service has gone."""
+    """The next request, or None if the service has closed the socket."""
     lengths = stream.read(LENGTHS.size)
     if len(lengths) < LENGTHS.size:
         return None

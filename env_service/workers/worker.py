@@ -1,12 +1,11 @@
 """The service's end of one worker process.
 
-In: jobs. Out: each job's answer, or its return to the pool when the process has died. One job is
-with the process at a time, the others wait here, so that they can be given to another worker when
-this one is stuck. Called by `pool`.
+In: jobs. Out: each job's answer, or its return to the pool if the process has died. The process has
+one job at a time. The others wait here, so that the pool can give them to another worker if this
+one is stuck.
 """
 
 import asyncio
-import dataclasses
 import math
 import mmap
 import os
@@ -34,25 +33,23 @@ from env_service.workers.frames import (
 )
 
 MARGIN_S = 3.0
-"""Seconds beyond its own limit after which a process counts as stopped."""
+"""Seconds beyond its own time limit after which a process counts as stopped."""
 START_S = 120.0
 """Seconds that a process may take until it is ready."""
 
 
 @dataclass(eq=False)
 class Journal:
-    """The truth about an episode: whoever has it can rebuild the episode."""
+    """The truth about an episode: any worker can rebuild the episode from it."""
 
     key: int
-    """The service's name for it; an instance id may come back, a key does not."""
+    """The service's name for it; unlike an instance id, a key is never used again."""
     spec: Spec
     """What it was created with."""
-    run_id: str | None = None
-    """The run that it is of, None in mode eval."""
     entries: list[Entry] = field(default_factory=list)
-    """The steps it has taken."""
+    """The steps that it has taken."""
     home: "Worker | None" = None
-    """Which worker holds it in memory."""
+    """The worker that holds it in memory."""
 
 
 @dataclass(eq=False)
@@ -62,17 +59,17 @@ class Job:
     request: dict[str, Any]
     """What to do: `do` and its arguments."""
     answer: "asyncio.Future[Answer]"
-    """Where the answer goes."""
+    """The answer to come."""
     journal: Journal | None = None
-    """The episode it is about, if it is about one."""
+    """Its episode, if it has one."""
 
     @property
     def run_id(self) -> str | None:
-        """The run whose episode it is about."""
-        return None if self.journal is None else self.journal.run_id
+        """The run of its episode."""
+        return None if self.journal is None else self.journal.spec.run_id
 
     def frame(self, forget: list[int], with_journal: bool) -> bytes:
-        """The request as a worker needs it: a stranger to the episode gets its journal."""
+        """The request as a frame; a worker that does not hold the episode gets its journal."""
         request = {**self.request, "forget": forget}
         if self.journal is not None:
             request["key"] = self.journal.key
@@ -83,7 +80,7 @@ class Job:
         return pack(request)
 
     def limit_s(self, call_time_s: float, with_journal: bool) -> float:
-        """Seconds that a worker may take, by the limits that it has set itself."""
+        """Seconds that a worker may take under its own limits."""
         limit = message_limit_s(call_time_s)
         if with_journal or self.request["do"] == "evaluate":
             entries = self.journal.entries if self.journal is not None else []
@@ -95,7 +92,7 @@ class WorkerDied(Exception):
     """The process ended while it worked on a job.
 
     Args:
-        call: Index of the call it was running for the first time, None if it was at something else.
+        call: Index of the call that it ran for the first time; None if it did something else.
         out_of_time: The time limit ended it.
     """
 
@@ -109,10 +106,10 @@ class Worker(asyncio.Protocol):
     """One process and the jobs that wait for it.
 
     Args:
-        setup: What it is to serve.
+        setup: What it serves.
         on_ready: Called when it can take jobs.
-        on_death: Called once when it has ended, with the jobs that still waited.
-        on_rebuild: Called when it does not hold an episode any more and has to rebuild it.
+        on_death: Called once when it has ended, with the jobs that still wait.
+        on_rebuild: Called when it no longer holds an episode and must rebuild it.
     """
 
     def __init__(
@@ -142,9 +139,9 @@ class Worker(asyncio.Protocol):
         self.killed = False
         """A signal has ended it."""
         self.jobs_done = 0
-        """Requests it has answered."""
+        """Requests that it has answered."""
         self.fault: str | None = None
-        """Why it never became ready, or why it ended; None while it lives or if it was closed."""
+        """Why it never became ready or why it ended; None while it lives or after a normal end."""
 
     async def start(self) -> None:
         """Start the process; `on_ready` or `on_death` will be called."""
@@ -165,11 +162,11 @@ class Worker(asyncio.Protocol):
                 pass_fds=(theirs.fileno(), shared),
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what a tool prints goes where the log goes
-                # It finds modules where this process does.
+                # It must find modules where this process finds them.
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                    # Tools list sets: without it each worker would list them in another order.
+                    # Tools list sets; without this, each worker lists them in another order.
                     "PYTHONHASHSEED": "0",
                 },
             )
@@ -185,7 +182,7 @@ class Worker(asyncio.Protocol):
 
     @property
     def load(self) -> int:
-        """Jobs that are with the process or wait for it."""
+        """Jobs that the process has or that wait for it."""
         return len(self._waiting) + (self._current is not None)
 
     @property
@@ -196,21 +193,21 @@ class Worker(asyncio.Protocol):
 
     @property
     def run_id(self) -> str | None:
-        """The run that the current job is of."""
+        """The run of the current job."""
         return None if self._current is None else self._current.run_id
 
     def stuck(self, after_s: float) -> bool:
-        """Whether the current job has been running for so long."""
+        """Whether the current job has run for so many seconds."""
         return self._current is not None and time.monotonic() - self._since > after_s
 
     @property
     def overdue(self) -> bool:
-        """Whether it should have answered, begun or ended by now; a stopped process never does."""
+        """Whether it should have answered, started or ended by now."""
         return time.monotonic() > self._due
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal has stopped the process, as far as the system tells."""
+        """Whether the system reports that a signal has stopped the process."""
         try:
             with open(f"/proc/{self.pid}/stat", encoding="utf-8", errors="replace") as stat:
                 return stat.read().rpartition(")")[2].split()[0] == "T"
@@ -223,17 +220,16 @@ class Worker(asyncio.Protocol):
         self._next()
 
     def forget(self, key: int) -> None:
-        """Drop an episode, told with the next job."""
+        """Drop an episode; the process learns it with the next job."""
         self._forget.append(key)
 
     def give_back(self) -> list[Job]:
-        """The waiting jobs, for somebody else."""
-        jobs = list(self._waiting)
-        self._waiting.clear()
+        """Give up the waiting jobs, so that other workers can take them."""
+        jobs, self._waiting = list(self._waiting), deque()
         return jobs
 
     def retire(self) -> None:
-        """Let the process end when it has answered what it is at."""
+        """Let the process end after its current job."""
         self.ready = False
         self._due = time.monotonic() + MARGIN_S
         if self._transport is not None:
@@ -248,9 +244,9 @@ class Worker(asyncio.Protocol):
     # ---- asyncio.Protocol ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there: say what to serve."""
+        """The socket is open: send the setup."""
         self._transport = cast(asyncio.WriteTransport, transport)
-        self._transport.write(pack(dataclasses.asdict(self._setup)))
+        self._transport.write(pack(vars(self._setup)))
 
     def data_received(self, data: bytes) -> None:
         """A part of an answer."""
@@ -261,11 +257,11 @@ class Worker(asyncio.Protocol):
             self._answered(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The process has ended, or `close` was called."""
+        """The process has closed its end of the socket."""
         assert self._process is not None and self._progress is not None
         self.ready = False
         try:
-            # It has closed its end, which a process does as it ends.
+            # A process closes its socket as it ends.
             code = self._process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
@@ -320,5 +316,5 @@ class Worker(asyncio.Protocol):
         assert self._transport is not None
         self._since = time.monotonic()
         self._due = self._since + job.limit_s(self._setup.call_time_s, with_journal) + MARGIN_S
-        self._transport.write(job.frame(self._forget, with_journal))
-        self._forget = []
+        forget, self._forget = self._forget, []
+        self._transport.write(job.frame(forget, with_journal))

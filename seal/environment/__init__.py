@@ -1,1 +1,1 @@
-"""How a rollout talks to an environment service: the HTTP contract, its client, the dialogue."""
+"""How a rollout talks to an environment service: the client and the dialogue loop."""

@@ -1,8 +1,7 @@
 """Which service an episode lives at: the choice among several addresses, without any network.
 
-In: addresses, which episodes begin and end, and which address did or did not answer. Out: the
-address for a new episode and that of one under way. Nothing here
-sends or sleeps, and the clock can be replaced, so every rule is tested as arithmetic.
+In: addresses, which episodes begin and end, and which addresses answer. Out: the address of a new
+or a running episode. Nothing here sends or sleeps, and tests replace the clock.
 """
 
 import secrets
@@ -11,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 
 COOL_DOWN_S = 30.0
-"""Seconds for which an address that did not answer gets no new episodes."""
+"""Seconds in which an address that did not answer gets no new episodes."""
 
 
 def url_list(env_url: str | Iterable[str]) -> tuple[str, ...]:
-    """The addresses of a recipe's `env_service.env_url`, which is one or a list; each once.
+    """The addresses of a recipe's `env_service.env_url` (one or a list), without duplicates.
 
     >>> url_list("http://a:1")
     ('http://a:1',)
@@ -26,13 +25,13 @@ def url_list(env_url: str | Iterable[str]) -> tuple[str, ...]:
 
 
 class Addresses:
-    """Addresses of equal services, and the live episodes of one client at each.
+    """Addresses of equal services, and one client's live episodes at each of them.
 
     Args:
         urls: The addresses, at least one.
         first: Index of the address that wins the first tie; None draws it, so that the many
-            clients of a run do not all begin at the same one.
-        clock: Seconds from any fixed point.
+            clients of a run do not all start with the same one.
+        clock: Returns seconds from any fixed point.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Addresses:
         self.urls = tuple(urls)
         if not self.urls:
             raise ValueError("no address of an environment service (env_service.env_url)")
-        # Not the random module: workers seeded alike would all begin at the same address.
+        # Not the random module: workers with equal seeds would all start with the same address.
         self._first = secrets.randbelow(len(self.urls)) if first is None else first
         self._clock = clock
         self._homes: dict[str, str] = {}
@@ -54,16 +53,16 @@ class Addresses:
     def place(self, instance_id: str, refused: Container[str] = ()) -> str | None:
         """Choose the address of a new episode: the one with the fewest live ones.
 
-        An address whose cool-down is over gets one episode; the others wait for what becomes of it.
-        Addresses in their cool-down are chosen only where there is no other at all.
+        An address whose cool-down is over gets one episode first, and more only if that one
+        succeeds. Addresses in their cool-down are chosen only if there are no others.
 
         Args:
-            instance_id: The episode; it counts as live from now on. Where it was placed before, it
-                moves.
-            refused: Addresses that this episode has been refused at.
+            instance_id: The episode; it counts as live from now on. An episode that already has an
+                address moves.
+            refused: Addresses that have refused this episode.
 
         Returns:
-            The address, or None if none is left; then the episode has none.
+            The address, or None if none is left; then the episode has no address.
         """
         self._homes.pop(instance_id, None)
         now = self._clock()
@@ -81,19 +80,19 @@ class Addresses:
         return url
 
     def home(self, instance_id: str) -> str | None:
-        """The address an episode lives at, None for one that was not placed."""
+        """The address of an episode, or None if it has none."""
         return self._homes.get(instance_id)
 
     def forget(self, instance_id: str) -> None:
-        """The episode is over, or has never begun."""
+        """The episode is over or never began."""
         self._homes.pop(instance_id, None)
 
     def leave_out(self, url: str) -> bool:
-        """Begin the cool-down of an address that did not answer; True if it was in none before."""
+        """Start the cool-down of an address that did not answer; True if it was not in one."""
         new = url not in self._left_out_until
         self._left_out_until[url] = self._clock() + COOL_DOWN_S
         return new
 
     def take_back(self, url: str) -> bool:
-        """An address has answered; True if it had been left out."""
+        """End the cool-down of an address that has answered; True if it was in one."""
         return self._left_out_until.pop(url, None) is not None

@@ -1,21 +1,21 @@
-"""Async client of environment services: the wire of `seal.wire`, typed.
+"""Async client of environment services: the bodies of `seal.wire` over HTTP.
 
-It does not keep a dialogue (`seal.environment.episode`) and does not decide what a fault means for
-training. `seal.environment.addresses` chooses the service of an episode. The transport can be
-swapped, so tests need no socket.
+It does not lead the dialogue (`seal.environment.episode`) and does not decide what a fault means
+for training. `seal.environment.addresses` chooses the service of an episode. The transport can be
+replaced, so tests need no socket.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import tenacity
 from httpx_aiohttp import AiohttpTransport
 
+from seal import wire
 from seal.environment.access_token import TOKEN_VARIABLE
 from seal.environment.addresses import COOL_DOWN_S, Addresses, url_list
 from seal.wire import (
@@ -26,54 +26,52 @@ from seal.wire import (
     Message,
     Mode,
     StepReply,
-    TurnDiagnosis,
-    TurnProgress,
+    from_json,
+    request_json,
 )
 
 logger = logging.getLogger(__name__)
 
 FULL_WAIT_S = 60.0
 """Seconds that a new episode waits, all pauses together, while every service is full."""
+PROFILE_GRACE_S = 5.0
+"""Seconds that the other services have for a profile after one has taken it."""
+CONNECTIONS = 32
+"""Connections to one address; further requests wait for one."""
 
 
 class EnvironmentFault(Exception):
-    """The service failed or could not be reached. Never the model's doing, never a reward."""
+    """The service failed or could not be reached: not the model's fault, and never a reward."""
 
 
 class _NoAnswer(EnvironmentFault):
-    """Nothing came back, however often it was asked."""
+    """All attempts of a request got no answer."""
 
 
 class _NotNow(EnvironmentFault):
-    """An answer that says to ask again: 503, or the instance still works on this very request."""
+    """An answer that says to ask again: 503, or the instance still works on the same request."""
 
 
 class _Full(EnvironmentFault):
-    """The service has as many episodes as it may have."""
+    """The service has as many live episodes as it accepts."""
 
 
-PROFILE_GRACE_S = 5.0
-"""Seconds that a service has for a profile after another one has taken it."""
-CONNECTIONS = 32
-"""Connections to one address; requests beyond wait for one."""
-
-
-class EnvironmentClient:
+class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClient"]):
     """One or several equal services, any number of concurrent episodes.
 
     New episodes are spread over the services and stay where they were created. A service that does
-    not answer gets no new ones for a while; its episodes are lost, which is a fault of each, and
-    the caller may begin them anew.
+    not answer gets no new episodes for a while. Each of its live episodes fails, and the caller may
+    start it again.
 
     Args:
         urls: Base address, e.g. http://127.0.0.1:8082, or several.
         env_type: Name of the environment on these services, e.g. bfcl.
-        token: Access token, for services that want one.
-        timeout_s: Seconds one request may take.
-        attempts: How often a request is sent that got no answer or was answered "not now".
-            Repeating is safe: a step carries its number, an identical /create of an instance that
-            nothing has happened to is answered from the record, as a step is, and every other
-            request can be repeated by its nature.
+        token: Access token, for services that need one.
+        timeout_s: Seconds that one request may take.
+        attempts: How often a request is sent if it gets no answer or the answer "not now".
+            Repeating is safe: the service answers a repeated step, and a repeated /create before
+            the first step, from its record. Every other request has no effect that repeating
+            changes.
         transport: Replaces the network in tests.
     """
 
@@ -91,14 +89,14 @@ class EnvironmentClient:
         self._attempts = attempts
         self._token = token
         self._addresses = Addresses(url_list(urls))
-        # One pool an address: requests that wait for a dead one must not hold up the others'.
+        # One pool for each address: requests to a dead address must not delay those to the others.
         self._http = {
-            # trust_env=False: a proxy set for the outside world must not see a local service.
+            # trust_env=False: requests to a local service must not go through a proxy.
             url: httpx.AsyncClient(
                 base_url=url,
                 headers=None if token is None else {"Authorization": f"Bearer {token}"},
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 5.0)),
-                # aiohttp's own takes a third of the processor time of httpx's.
+                # aiohttp takes a third of the processor time of httpx's own transport.
                 transport=transport
                 or AiohttpTransport(
                     limits=httpx.Limits(max_connections=CONNECTIONS), trust_env=False
@@ -108,15 +106,7 @@ class EnvironmentClient:
             for url in self._addresses.urls
         }
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -125,14 +115,14 @@ class EnvironmentClient:
             await http.aclose()
 
     async def health(self) -> None:
-        """Check that every service is healthy, speaks this protocol and takes our token.
+        """Check that every service is healthy, speaks this protocol and accepts our token.
 
         Raises:
-            EnvironmentFault: One gives no answer, is not healthy, is without our environment, has
-                another protocol version, or wants a token.
+            EnvironmentFault: A service does not answer, is not healthy, does not serve our
+                environment, has another protocol version, or needs a token.
         """
         for url in self._addresses.urls:
-            data = await self._ask(url, "GET", "/healthz")
+            data = await self._ask(url, "GET", "/healthz")  # of any version, so not yet decoded
             if self._env_type not in data.get("environments", ()):
                 raise EnvironmentFault(
                     f"the service at {url} does not serve {self._env_type!r}, it serves "
@@ -144,7 +134,7 @@ class EnvironmentClient:
                     f"the service at {url} speaks protocol version {theirs}, this client "
                     f"{PROTOCOL_VERSION}; start the service from the same version of the project"
                 )
-            # /healthz is open to all; this one is not, changes nothing and answers for any run.
+            # /healthz needs no token. This route needs one, changes nothing and works for any run.
             await self._ask(url, "GET", "/runs/health/interface")
 
     async def create(
@@ -160,18 +150,18 @@ class EnvironmentClient:
         """Open an episode; its tool docs come as structured data.
 
         Raises:
-            EnvironmentFault: No service answers, all stayed full for FULL_WAIT_S, or one refused.
+            EnvironmentFault: No service answers, all stay full for FULL_WAIT_S, or one refuses.
         """
-        params = {
-            "mode": mode,
-            "run_id": run_id,
-            "interface_version": interface_version,
-            "tool_format": tool_format,
-            "tools": "structured",
-        }
-        body = self._body(instance_id, task_id=task_id, params=params)
+        params = wire.CreateParams(
+            mode=mode,
+            run_id=run_id,
+            interface_version=interface_version,
+            tool_format=tool_format,
+            tools="structured",
+        )
+        body = self._body(wire.CreateRequest, instance_id, task_id=task_id, params=params)
         retrying = tenacity.AsyncRetrying(
-            # The pauses alone: what the requests themselves take is bounded by their own limits.
+            # The pauses alone: the requests have time limits of their own.
             stop=lambda state: state.idle_for + state.upcoming_sleep > FULL_WAIT_S,
             wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=5.0),
             retry=tenacity.retry_if_exception_type(_Full),
@@ -183,41 +173,28 @@ class EnvironmentClient:
         except _Full as fault:
             raise EnvironmentFault(f"{fault} (waited {FULL_WAIT_S:.0f} s)") from fault
         except BaseException:
-            self._addresses.forget(instance_id)  # what never began must not count as live
+            self._addresses.forget(instance_id)  # an episode that never began is not live
             raise
-        info = data["info"]
-        return CreateReply(
-            state=tuple(data["state"]),
-            tools=tuple(info["tools"]),
-            category=info["category"],
-            interface_version=info["interface_version"],
-        )
+        return from_json(CreateReply, data)
 
     async def step(self, instance_id: str, number: int, message: Message) -> StepReply:
         """Send assistant message `number` (from 0) and get what follows it."""
-        data = await self._post("/step", instance_id, messages=message, params={"step": number})
-        return StepReply(
-            state=tuple(data["state"]),
-            terminated=data["is_terminated"],
-            truncated=data["info"]["truncated"],
-            turn=data["info"]["turn"],
+        params = wire.StepParams(step=number)
+        data = await self._post(
+            "/step", wire.StepRequest, instance_id, messages=message, params=params
         )
+        return from_json(StepReply, data)
 
     async def evaluate(self, instance_id: str) -> EvaluateReply:
         """Verdict and labels of the episode as it stands."""
-        data = await self._post("/evaluate", instance_id)
-        return EvaluateReply(
-            accuracy=float(data["accuracy"]),
-            turns=tuple(TurnDiagnosis(**turn) for turn in data["diagnosis"]),
-            interface_version=data["interface_version"],
-            truncated=data["truncated"],
-            progress=TurnProgress(**data["progress"]),
+        return from_json(
+            EvaluateReply, await self._post("/evaluate", wire.EvaluateRequest, instance_id)
         )
 
     async def release(self, instance_id: str) -> None:
         """Forget the episode."""
         try:
-            await self._post("/release", instance_id)
+            await self._post("/release", wire.InstanceRequest, instance_id)
         finally:
             self._addresses.forget(instance_id)
 
@@ -230,14 +207,17 @@ class EnvironmentClient:
     ) -> InterfaceReply:
         """Send a round's failure profile and the interface that was shown in it.
 
-        Every service evolves the run's interface from them. All are asked at once; when one has
+        Every service evolves the run's interface from them. All are asked at once; once one has
         answered, the others have PROFILE_GRACE_S more.
 
         Raises:
             EnvironmentFault: No service took it, or two made different interfaces of it.
         """
-        body = {"profile": profile, "config": config, "interface": interface}
-        answers, faults = await self._ask_all("PUT", f"/runs/{run_id}/profile", body)
+        body = wire.ProfileUpdate(
+            profile=dict(profile), config=dict(config), interface=dict(interface)
+        )
+        path = f"/runs/{run_id}/profile"
+        answers, faults = await self._ask_all("PUT", path, request_json(body))
         if not answers:
             raise EnvironmentFault(_all_of("no environment service took the profile", faults))
         for url, missed in faults.items():
@@ -254,8 +234,7 @@ class EnvironmentClient:
                 f"the environment services made different interfaces of one profile ({made}); "
                 "start all of them anew, from the same version of the project"
             )
-        data = next(iter(answers.values()))
-        return InterfaceReply(**{**data, "active": tuple(data["active"])})
+        return from_json(InterfaceReply, next(iter(answers.values())))
 
     async def _ask_all(
         self, method: str, path: str, body: Any
@@ -263,7 +242,7 @@ class EnvironmentClient:
         """Ask all services at once; once one has answered, the others have PROFILE_GRACE_S more.
 
         Returns:
-            By address: the answers, and what became of the services that gave none.
+            By address: the answers, and the faults of the services without an answer.
         """
         answers: dict[str, dict[str, Any]] = {}
         silence = EnvironmentFault("no answer while another service gave one")
@@ -295,18 +274,20 @@ class EnvironmentClient:
         kind = _Full if full else EnvironmentFault
         raise kind(_all_of("no environment service takes the episode", faults))
 
-    async def _post(self, path: str, instance_id: str, **fields: Any) -> dict[str, Any]:
-        """Ask the service that an episode lives at."""
+    async def _post(
+        self, path: str, kind: type[wire.Request], instance_id: str, **fields: Any
+    ) -> dict[str, Any]:
+        """Ask the service where an episode lives."""
         url = self._addresses.home(instance_id)
         if url is None:
             raise EnvironmentFault(f"{path}: this client has no live instance {instance_id!r}")
-        return await self._ask_living(url, path, self._body(instance_id, **fields))
+        return await self._ask_living(url, path, self._body(kind, instance_id, **fields))
 
-    def _body(self, instance_id: str, **fields: Any) -> dict[str, Any]:
-        return {"env_type": self._env_type, "instance_id": instance_id, **fields}
+    def _body(self, kind: type[wire.Request], instance_id: str, **fields: Any) -> dict[str, Any]:
+        return request_json(kind(env_type=self._env_type, instance_id=instance_id, **fields))
 
     async def _ask_living(self, url: str, path: str, body: Any) -> dict[str, Any]:
-        """Ask on behalf of an episode; an address that does not answer is left out from then on."""
+        """Ask on behalf of an episode; an address that does not answer is then left out."""
         try:
             return await self._ask(url, "POST", path, body)
         except _NoAnswer as fault:
@@ -353,7 +334,7 @@ class EnvironmentClient:
         raise self._fault(f"{url}{path}", response.status_code, answer.get("error"))
 
     def _fault(self, where: str, status: int, error: Any) -> EnvironmentFault:
-        """What an answer that is no success means."""
+        """What an unsuccessful answer means."""
         error = error if isinstance(error, dict) else {}
         code = error.get("code", "no code")
         said = (

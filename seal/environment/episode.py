@@ -1,8 +1,7 @@
 """The only dialogue loop of the project: one task, one policy, from /create to the verdict.
 
-What enters: a client, a task, and `generate`, the policy as a function. What leaves: an `Episode`
-with the reward, the labels and the whole dialogue. Who calls it: the trainer's agent loop (with
-vLLM behind `generate`). Tokens are not its business.
+In: a client, a task, and `generate`, the policy as a function. Out: an `Episode` with the reward,
+the labels and the whole dialogue. Nothing here knows of tokens.
 """
 
 import contextlib
@@ -15,11 +14,11 @@ from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis, TurnProgress
 
 Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | Message | None]]
-"""The policy: dialogue so far and tool docs -> assistant text, or None when out of tokens.
+"""The policy: dialogue so far and tool docs -> assistant text, or None if it is out of tokens.
 
-Where a server has already read the calls out of the text, the assistant message with `tool_calls`.
-
-Between two calls the dialogue only grows, so an implementation may keep tokens of what it saw.
+If a server has already parsed the calls, it returns the assistant message with `tool_calls`.
+Between two calls the dialogue only grows, so an implementation may keep the tokens of earlier
+messages.
 """
 
 
@@ -34,7 +33,7 @@ class Task:
     run_id: str
     """The run whose interface mode "train" shows."""
     interface_version: int | None
-    """Which of its versions; None for the newest."""
+    """Version of that interface; None for the newest."""
     tool_format: str
     """How the policy writes tool calls (seal.formats)."""
 
@@ -46,11 +45,11 @@ class Episode:
     reward: float
     """Terminal reward r in {0.0, 1.0} of the official verifier."""
     turns: tuple[TurnDiagnosis, ...]
-    """One label a turn that was begun."""
+    """One label for each turn that began."""
     category: str
     """Category of the task."""
     interface_version: int
-    """Which learning interface the policy was shown; 0 is the original benchmark."""
+    """Version of the learning interface that the policy was shown; 0 is the original benchmark."""
     messages: tuple[Message, ...]
     """The whole dialogue as the policy saw it."""
     step_turns: tuple[int, ...]
@@ -58,16 +57,16 @@ class Episode:
     progress: TurnProgress
     """How many of the task's turns passed."""
     truncated: bool
-    """Ended by a step limit or by the policy's token budget."""
+    """A step limit or the policy's token budget ended the episode."""
     environment_s: float
-    """Seconds spent waiting for the service."""
+    """Seconds of waiting for the service."""
 
 
 async def run_episode(client: EnvironmentClient, task: Task, generate: Generate) -> Episode:
     """Roll out one task and have it judged.
 
     Raises:
-        EnvironmentFault: The service failed; nothing of this rollout may be used.
+        EnvironmentFault: The service failed; this rollout must not be used at all.
     """
     instance_id = uuid.uuid4().hex
     started = time.perf_counter()
@@ -85,7 +84,7 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
     step_turns: list[int] = []
     try:
         while not terminated:
-            said = await generate(messages, created.tools)
+            said = await generate(messages, created.info.tools)
             if said is None:
                 truncated = True
                 break
@@ -94,21 +93,21 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
             reply = await client.step(instance_id, len(step_turns), answer)
             waited += time.perf_counter() - started
             step_turns.append(turn)
-            turn = reply.turn
+            turn, truncated = reply.info.turn, reply.info.truncated
             messages += [answer, *reply.state]
-            terminated, truncated = reply.terminated, reply.truncated
+            terminated = reply.is_terminated
         started = time.perf_counter()
         verdict = await client.evaluate(instance_id)
         waited += time.perf_counter() - started
     finally:
-        # A rollout that failed must not stay in the service; that it failed is what to report.
+        # A failed rollout must not stay in the service, and its first failure is the one to report.
         with contextlib.suppress(EnvironmentFault):
             await client.release(instance_id)
     return Episode(
         reward=verdict.accuracy,
-        turns=verdict.turns,
-        category=created.category,
-        interface_version=created.interface_version,
+        turns=verdict.diagnosis,
+        category=created.info.category,
+        interface_version=created.info.interface_version,
         messages=tuple(messages),
         step_turns=tuple(step_turns),
         progress=verdict.progress,

@@ -23,12 +23,11 @@ from twins import NotBegun, Twins, without_reference
 from env_service.environments.base import EpisodeOptions
 from env_service.environments.bfcl.episode import BfclEpisode
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls
-from env_service.replies import CreateData, StepData, create_data, step_data
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.interface import Interface
 from seal.coevolution.labels import FAILURES
 from seal.formats import ToolCall, render_calls
-from seal.wire import TurnDiagnosis
+from seal.wire import CreateReply, StepReply, TurnDiagnosis
 
 LOG = logging.getLogger(__name__)
 
@@ -181,13 +180,12 @@ def play(
         yield Finding("begun", task.task_id, "", str(fault))
         return
     blind = episode(without_reference(task), EpisodeOptions("train", interface, tools=tools))
-    wire: list[CreateData | StepData] = [create_data(blind.open(), "i", task.task_id, "train")]
-    for text in heard:
-        wire.append(step_data(blind.step({"role": "assistant", "content": text}), len(wire)))
+    wire: list[CreateReply | StepReply] = [blind.open()]
+    wire += [blind.step({"role": "assistant", "content": text}) for text in heard]
     for with_it, without in zip(twins.wire, wire, strict=True):
         if with_it != without:
             yield Finding("reference", task.task_id, "", str(with_it))
-    turns = twins.shown.evaluate().turns
+    turns = twins.shown.evaluate().diagnosis
     yield from reason_findings(secrets, twins, turns)
     tally.episodes += 1
     tally.replies += len(wire)

@@ -298,7 +298,7 @@ def test_a_file_without_tasks_is_one_sentence(
     assert command_line.main(["exact", *arguments, "--categories=base"]) == 1
     assert "unknown category 'base'; there are multi_turn_base" in capsys.readouterr().err
     assert command_line.main(["tempted", arguments[0], f"--out={tmp_path / 'no' / 'out'}"]) == 1
-    assert "is in no folder" in capsys.readouterr().err
+    assert "the folder of --out" in capsys.readouterr().err
 
 
 def test_the_tiny_policy_sees_two_temptations_a_turn(tmp_path: Path) -> None:

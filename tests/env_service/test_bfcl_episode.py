@@ -56,7 +56,7 @@ def test_mode_eval_shows_the_benchmark_whatever_the_interface() -> None:
         episode = BfclEpisode(task, EpisodeOptions("eval", leaky, "hermes", "structured"))
         executor = ToolExecutor(task)
         opened = episode.open()
-        assert (opened.interface_version, opened.tools) == (0, task.tools)
+        assert (opened.info.interface_version, opened.info.tools) == (0, task.tools)
         shown: list[tuple[Message, ...]] = [opened.state]
         for index, calls in enumerate(reference_calls(task)):
             wrong = ToolCall(calls[0].name if calls else "pwd", {"wrong": 1})
@@ -80,12 +80,12 @@ def test_mode_train_shows_cues_note_and_hints() -> None:
     options = EpisodeOptions("train", ACTIVE, "hermes", "structured")
     episode = episode_of("multi_turn_base_0", options)
     opened = episode.open()
-    assert opened.interface_version == 7
+    assert opened.info.interface_version == 7
     assert [message["role"] for message in opened.state] == ["system", "user"]
     assert opened.state[0]["content"] == ACTIVE.system_note()
     assert opened.state[1:] == plain.open().state
-    assert opened.tools != plain.open().tools
-    assert load_tasks()["multi_turn_base_0"].tools == plain.open().tools
+    assert opened.info.tools != plain.open().info.tools
+    assert load_tasks()["multi_turn_base_0"].tools == plain.open().info.tools
     (result,) = say(episode, call("cd", dir="document")).state
     (untouched,) = say(plain, call("cd", dir="document")).state
     assert result["content"].startswith(untouched["content"] + "\n")
@@ -120,14 +120,14 @@ def test_broken_calls_end_the_turn_without_feedback_and_not_with_it() -> None:
     silent = Interface(1, True, True, False, ())
     for options in (EpisodeOptions(), EpisodeOptions("train", silent)):
         episode = episode_of("multi_turn_base_0", options)
-        assert say(episode, BROKEN_CALL).turn == 1
+        assert say(episode, BROKEN_CALL).info.turn == 1
     episode = episode_of("multi_turn_base_0", EpisodeOptions("train", ACTIVE))
     reply = say(episode, BROKEN_CALL)
-    assert reply.turn == 0
+    assert reply.info.turn == 0
     (hint,) = reply.state
     assert (hint["role"], hint["name"]) == ("tool", FEEDBACK_NAME)
     assert hint["content"]
-    assert say(episode, "Sorry.").turn == 1
+    assert say(episode, "Sorry.").info.turn == 1
 
 
 def test_good_calls_beside_a_broken_one_are_executed() -> None:
@@ -136,7 +136,7 @@ def test_good_calls_beside_a_broken_one_are_executed() -> None:
     assert [message["name"] for message in say(plain, text).state] == ["pwd"]
     hinted = episode_of("multi_turn_base_0", EpisodeOptions("train", ACTIVE))
     assert [message["name"] for message in say(hinted, text).state] == ["pwd", FEEDBACK_NAME]
-    assert plain.evaluate().turns[0].label == Label.INVALID_TOOL_CALL
+    assert plain.evaluate().diagnosis[0].label == Label.INVALID_TOOL_CALL
 
 
 def test_a_broken_structured_call_is_answered_under_its_id() -> None:
@@ -154,14 +154,14 @@ def test_a_broken_structured_call_is_answered_under_its_id() -> None:
 def test_twenty_steps_a_turn_and_no_more(text: str) -> None:
     episode = episode_of("multi_turn_base_0", EpisodeOptions("train", ACTIVE))
     for _ in range(20):
-        assert not say(episode, text).terminated
-    assert say(episode, "Next.").turn == 1
+        assert not say(episode, text).is_terminated
+    assert say(episode, "Next.").info.turn == 1
     for _ in range(20):
-        assert not say(episode, text).terminated
+        assert not say(episode, text).is_terminated
     last = say(episode, text)
-    assert last.terminated and last.truncated
+    assert last.is_terminated and last.info.truncated
     assert last.state[-1]["content"] == CONVERSATION_COMPLETED
-    assert [turn.turn for turn in episode.evaluate().turns] == [0, 1]
+    assert [turn.turn for turn in episode.evaluate().diagnosis] == [0, 1]
     with pytest.raises(EpisodeOver):
         say(episode, "Hello?")
 
@@ -169,7 +169,7 @@ def test_twenty_steps_a_turn_and_no_more(text: str) -> None:
 def test_evaluating_in_mid_episode_leaves_it_untouched() -> None:
     task = load_tasks()["multi_turn_base_0"]
     judged, left_alone = BfclEpisode(task, EpisodeOptions()), BfclEpisode(task, EpisodeOptions())
-    assert judged.evaluate().turns == ()
+    assert judged.evaluate().diagnosis == ()
     for calls in reference_calls(task):
         for text in (*(render_calls([one], "hermes") for one in calls), "Done."):
             assert say(judged, text) == say(left_alone, text)
@@ -181,4 +181,4 @@ def test_evaluating_in_mid_episode_leaves_it_untouched() -> None:
 def test_a_turn_in_which_the_assistant_has_not_spoken_has_no_label() -> None:
     episode = episode_of("multi_turn_base_0", EpisodeOptions())
     say(episode, "Done.")
-    assert [turn.turn for turn in episode.evaluate().turns] == [0]
+    assert [turn.turn for turn in episode.evaluate().diagnosis] == [0]

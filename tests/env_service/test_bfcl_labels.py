@@ -60,7 +60,7 @@ def episode_of(task_id: str, messages: Sequence[Sequence[str]]) -> BfclEpisode:
     for said in messages:
         for text in said:
             reply = episode.step({"role": "assistant", "content": text})
-    assert reply.terminated and not reply.truncated
+    assert reply.is_terminated and not reply.info.truncated
     return episode
 
 
@@ -73,7 +73,7 @@ def label_failures(tasks: Iterable[BfclTask]) -> Counter[Construction]:
             reply = episode_of(task.task_id, case.messages).evaluate()
             check_case(case, reply)
             counts[case.construction] += 1
-            given[case.construction, reply.turns[case.turn].label] += 1
+            given[case.construction, reply.diagnosis[case.turn].label] += 1
     for (construction, label), count in sorted(given.items()):
         LOG.info("%s: %s %d", construction, label, count)
     return counts
@@ -81,20 +81,20 @@ def label_failures(tasks: Iterable[BfclTask]) -> Counter[Construction]:
 
 def check_case(case: KnownFailure, reply: EvaluateReply) -> None:
     """The spoiled turn has the label it must have; all others are fine, or consequences."""
-    spoiled = reply.turns[case.turn]
+    spoiled = reply.diagnosis[case.turn]
     assert spoiled.label in case.labels and not spoiled.cascade, (case, spoiled)
-    for turn in reply.turns[: case.turn]:
+    for turn in reply.diagnosis[: case.turn]:
         assert turn.label in FINE and not turn.cascade, (case, turn)
-    for turn in reply.turns[case.turn + 1 :]:
+    for turn in reply.diagnosis[case.turn + 1 :]:
         assert (turn.label in FINE) != turn.cascade, (case, turn)
     check_progress(reply)
 
 
 def check_progress(reply: EvaluateReply) -> None:
     """In an episode that ran to its end, progress says what the labels say."""
-    labels = Counter(turn.label for turn in reply.turns)
+    labels = Counter(turn.label for turn in reply.diagnosis)
     progress = reply.progress
-    assert progress.scorable + progress.abstention == len(reply.turns)
+    assert progress.scorable + progress.abstention == len(reply.diagnosis)
     assert progress.scorable_passed == labels[Label.PASS]
     assert progress.abstention_passed == labels[Label.CORRECT_ABSTENTION]
     assert reply.accuracy == float(progress.scorable_passed == progress.scorable)
@@ -130,7 +130,9 @@ def test_references_carry_no_failure() -> None:
         ]
         reply = episode_of(task.task_id, said).evaluate()
         assert reply.accuracy == 1.0
-        assert all(turn.label in FINE and not turn.cascade for turn in reply.turns), task.task_id
+        assert all(turn.label in FINE and not turn.cascade for turn in reply.diagnosis), (
+            task.task_id
+        )
         check_progress(reply)
 
 
@@ -165,7 +167,7 @@ def test_a_failure_of_its_own_is_no_cascade_whatever_went_before() -> None:
                 if first.turn < second.turn and second.construction in stateless:
                     turns = (*first.messages[: second.turn], *second.messages[second.turn :])
                     reply = episode_of(task.task_id, turns).evaluate()
-                    both = reply.turns[second.turn]
+                    both = reply.diagnosis[second.turn]
                     # The first may have given the results that the second then lacks.
                     if both.label != Label.PASS:
                         assert both.label in second.labels and not both.cascade, (first, second)

@@ -138,10 +138,10 @@ def labels_of(changed: dict[int, list[Said]], form: str, mode: str) -> list[Turn
     episode.open()
     for turn, calls in enumerate(REFERENCE):
         for one in changed.get(turn, [[*calls]]):
-            assert episode.step(message(one, form)).turn == turn
+            assert episode.step(message(one, form)).info.turn == turn
         reply = episode.step({"role": "assistant", "content": "Done."})
-    assert reply.terminated and not reply.truncated
-    return [*episode.evaluate().turns]
+    assert reply.is_terminated and not reply.info.truncated
+    return [*episode.evaluate().diagnosis]
 
 
 def message(said: Said, form: str) -> Message:

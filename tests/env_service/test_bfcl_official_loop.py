@@ -62,10 +62,10 @@ def live(task: BfclTask, policy: Policy) -> tuple[Played, EvaluateReply]:
         asked[turn] += 1
         reply = episode.step(said)
         messages += [{"role": "assistant", "content": ""}, *reply.state]
-        if reply.turn != turn:
-            turn = reply.turn
+        if reply.info.turn != turn:
+            turn = reply.info.turn
             asked.append(0)
-        over, cut = reply.terminated, reply.truncated
+        over, cut = reply.is_terminated, reply.info.truncated
     judged = episode.evaluate()
     assert judged.truncated == cut
     dialogue = tuple((one["role"], one["content"]) for one in messages[:-1])  # not the end mark
@@ -148,7 +148,7 @@ def first_difference(one: Played, other: Played) -> str | None:
 
 def contradiction(task: BfclTask, played: Played, judged: EvaluateReply) -> str | None:
     """Where labels and progress say another thing than the verdict."""
-    labels = [Label(turn.label) for turn in judged.turns]
+    labels = [Label(turn.label) for turn in judged.diagnosis]
     if played.valid:
         wanted = [label for label, calls in zip(labels, task.reference, strict=True) if calls]
         if set(wanted) - {Label.PASS, Label.REFERENCE_ERROR}:
@@ -249,7 +249,7 @@ def test_more_than_twenty_steps_fail_a_task_in_any_turn_but_the_last(
     got, judged = live(task, script.said)
     assert first_difference(expected, got) is None
     assert (got.asked[turn], got.cut, got.valid) == (21, cut, valid)
-    assert judged.turns[turn].label == (Label.PASS if valid else Label.RESPONSE_MISMATCH)
+    assert judged.diagnosis[turn].label == (Label.PASS if valid else Label.RESPONSE_MISMATCH)
     assert judged.progress.scorable_passed == (4 if valid else 0)
 
 

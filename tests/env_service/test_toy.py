@@ -25,7 +25,7 @@ def judged(*turns: Sequence[ToolCall]) -> EvaluateReply:
 
 
 def labels(reply: EvaluateReply) -> list[tuple[str, bool]]:
-    return [(turn.label, turn.cascade) for turn in reply.turns]
+    return [(turn.label, turn.cascade) for turn in reply.diagnosis]
 
 
 def test_the_reference_passes() -> None:
@@ -79,9 +79,9 @@ def test_the_step_limit_fails_a_task_in_any_turn_but_the_last(
 ) -> None:
     episode = ToyEpisode(TASKS[task_id], EpisodeOptions(mode="eval"))
     message = {"role": "assistant", "content": render_calls([call], "hermes")}
-    while not (reply := episode.step(message)).terminated:
+    while not (reply := episode.step(message)).is_terminated:
         continue
     verdict = episode.evaluate()
-    assert reply.truncated and verdict.truncated
+    assert reply.info.truncated and verdict.truncated
     assert verdict.accuracy == float(label == Label.PASS)
     assert (labels(verdict), verdict.progress) == ([(label, False)], progress)

@@ -20,11 +20,10 @@ from env_service.environments.base import EpisodeOptions
 from env_service.environments.bfcl.episode import BfclEpisode
 from env_service.environments.bfcl.tasks import BfclTask
 from env_service.environments.dialogue import FEEDBACK_NAME
-from env_service.replies import CreateData, StepData, create_data, step_data
 from seal.coevolution import texts
 from seal.coevolution.interface import Interface
 from seal.formats import ParseFault, ToolCall, parse
-from seal.wire import Message, ToolDoc
+from seal.wire import CreateReply, Message, StepReply, ToolDoc
 
 UPDATE_TAIL = DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING.removeprefix("{functions}")
 
@@ -109,7 +108,7 @@ class Twins:
         self._task = task
         self._plain = BfclEpisode(without_reference(task), EpisodeOptions(tools=tools))
         self.shown = episode(task, EpisodeOptions("train", interface, tools=tools))
-        self.wire: list[CreateData | StepData] = []
+        self.wire: list[CreateReply | StepReply] = []
         """What the service would send of the episode through the interface."""
         self.visible: list[str] = []
         """What was to be read so far without the interface, and what the policy has said."""
@@ -122,13 +121,13 @@ class Twins:
     def open(self) -> list[Added]:
         """Open both."""
         plain, shown = self._plain.open(), self.shown.open()
-        self.wire.append(create_data(shown, "i", self._task.task_id, "train"))
-        agree = plain.category == shown.category and plain.interface_version == 0
+        self.wire.append(shown)
+        agree = plain.info.category == shown.info.category and plain.info.interface_version == 0
         system, *others = shown.state
         note = system["content"]
-        plain_docs, shown_docs = [*plain.tools], [*shown.tools]
+        plain_docs, shown_docs = [*plain.info.tools], [*shown.info.tools]
         plain_state = plain.state
-        if not plain.tools:  # docs are text, in the system message
+        if not plain.info.tools:  # docs are text, in the system message
             before, plain_docs, after = _prompt(plain.state[0]["content"])
             noted, shown_docs, shown_after = _prompt(note)
             agree = agree and noted.endswith(f"\n\n{before}") and after == shown_after
@@ -146,7 +145,7 @@ class Twins:
         said = parse(text, "hermes")
         docs = self._task.docs_at(self.turn)
         shown = self.shown.step({"role": "assistant", "content": text})
-        self.wire.append(step_data(shown, len(self.wire)))
+        self.wire.append(shown)
         self.visible.append(text)
         values = (value for call in said.calls for value in leaves(call.arguments))
         self.visible += [value for value in values if isinstance(value, str)]
@@ -160,12 +159,12 @@ class Twins:
             added.append(_parse_feedback(state.pop(place), text, said.faults))
         if said.calls or not said.faults:
             plain = self._plain.step({"role": "assistant", "content": text})
-            if replace(plain, state=()) != replace(shown, state=()):
+            if _led_to(plain) != _led_to(shown):
                 raise NotBegun(f"{plain} became {shown}")
             added += self._compare(text, said.calls, plain.state, state, docs)
-        elif state or (shown.turn, shown.terminated) != (self.turn, False):
+        elif state or _led_to(shown)[:2] != (self.turn, False):
             raise NotBegun(f"{shown} after a message that cannot be read")
-        self.turn, self.over = shown.turn, shown.terminated
+        self.turn, self.over, _ = _led_to(shown)
         return added
 
     def _compare(
@@ -216,6 +215,11 @@ class Twins:
 
 
 DOCS = Docs()
+
+
+def _led_to(reply: StepReply) -> tuple[int, bool, bool]:
+    """The turn, the episode's end and its truncation; the number of the step may differ."""
+    return reply.info.turn, reply.is_terminated, reply.info.truncated
 
 
 def _prompt(content: str) -> tuple[str, list[ToolDoc], str]:

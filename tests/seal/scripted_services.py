@@ -47,6 +47,7 @@ class Services:
         match path:
             case "/create":
                 info = {"tools": [], "category": "toy", "interface_version": 3}
+                info |= {"instance_id": "1", "task_id": "toy_1", "mode": "train"}
                 return {"state": [{"role": "user", "content": host}], "info": info}
             case "/step":
                 info = {"turn": 0, "step": 0, "truncated": False}
@@ -57,6 +58,8 @@ class Services:
                     "diagnosis": [],
                     "interface_version": 3,
                     "truncated": False,
+                    "task_id": "toy_1",
+                    "category": "toy",
                     "progress": dict.fromkeys(
                         ("scorable", "scorable_passed", "abstention", "abstention_passed"), 1
                     ),

@@ -36,6 +36,7 @@ class ScriptedService:
         match path:
             case "/create":
                 info = {"tools": [TOOL], "category": "toy", "interface_version": 3}
+                info |= {"instance_id": body["instance_id"], "task_id": "toy_1", "mode": "train"}
                 return {"state": [{"role": "user", "content": "light the lamp"}], "info": info}
             case "/step":
                 last = body["params"]["step"] == 1
@@ -54,6 +55,8 @@ class ScriptedService:
                     "diagnosis": [turn],
                     "interface_version": 3,
                     "truncated": False,
+                    "task_id": "toy_1",
+                    "category": "toy",
                     "progress": {
                         "scorable": 2,
                         "scorable_passed": 2,

@@ -1,7 +1,7 @@
 """BFCL V3 multi-turn as an environment of the service.
 
-In: split names and task ids. Out: task ids and live episodes. Made and called in the worker
-processes (`env_service.workers.serve`). The self check replays references of all tool classes.
+In: split names and task ids. Out: task ids and live episodes. The self check replays references
+that use all tool classes.
 """
 
 import json
@@ -16,7 +16,7 @@ from env_service.environments.bfcl.tasks import (
     reference_calls,
     tool_owner,
 )
-from env_service.environments.bfcl.tool_classes import TOOL_CLASSES, ToolClassError
+from env_service.environments.bfcl.tool_classes import TOOL_CLASSES
 from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord
 
@@ -44,7 +44,7 @@ class BfclEnvironment:
         return tuple(splits[split])
 
     def create(self, task_id: str, options: EpisodeOptions) -> BfclEpisode:
-        """A new episode of a task."""
+        """Make an episode of a task."""
         task = self._tasks.get(task_id)
         if task is None:
             raise UnknownTask(
@@ -54,18 +54,15 @@ class BfclEnvironment:
         return BfclEpisode(task, options)
 
     def self_check(self) -> None:
-        """Replay, for each tool class, the first reference that uses it; each has to pass."""
-        try:
-            for class_name in TOOL_CLASSES:
-                self._check_tool_class(class_name)
-        except ToolClassError as error:
-            raise SelfCheckFailed(f"bfcl: {error}") from error
+        """Replay, for each tool class, the first reference that uses it; each must pass."""
+        for class_name in TOOL_CLASSES:
+            self._check_tool_class(class_name)
 
     def _check_tool_class(self, class_name: str) -> None:
         task = self._first_task_that_uses(class_name)
         turns = [[StepRecord(calls, ())] for calls in reference_calls(task)]
         verdict = verify(task, turns, truncated=False)
-        # A tool that raises does so on both sides of the comparison, which then agree.
+        # A tool that raises does so on both sides of the comparison, so the two sides agree.
         raised = any(turn.reference_error is not None for turn in verdict.evidence)
         if verdict.accuracy != 1.0 or raised:
             raise SelfCheckFailed(

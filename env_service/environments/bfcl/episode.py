@@ -1,8 +1,8 @@
 """One live BFCL episode.
 
 In: a task and how it is shown. Out: the dialogue as bfcl-eval's inference would lead it, with the
-run's learning interface in mode "train". Called by the environment; the protocol of turns, steps
-and feedback is `env_service.environments.dialogue`, judging is `verifier`.
+run's learning interface in mode "train". Turns, steps and feedback follow the protocol of
+`env_service.environments.dialogue`; `verifier` judges.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from bfcl_eval.constants.default_prompts import (
 )
 
 from env_service.environments.base import EpisodeOptions
-from env_service.environments.bfcl.execution import ToolExecutor, error_of
+from env_service.environments.bfcl.execution import ToolExecutor
 from env_service.environments.bfcl.tasks import BfclTask
 from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord, ToolResult, TurnDialogue, Verdict
@@ -25,25 +25,25 @@ class BfclEpisode(TurnDialogue):
     """A task with live tool instances. Opening one runs no tool."""
 
     def __init__(self, task: BfclTask, options: EpisodeOptions) -> None:
-        super().__init__(task.category, options, MAXIMUM_STEP_LIMIT)
+        super().__init__(task.task_id, task.category, options, MAXIMUM_STEP_LIMIT)
         self._task = task
         self._executor = ToolExecutor(task)
-        self._docs = {turn: task.docs_at(turn) for turn in {0, *task.held_out}}
+        self._docs = {turn: task.docs_at(turn) for turn in {0, *task.held_out_docs}}
 
     def turn_count(self) -> int:
         """Number of turns of the task."""
         return len(self._task.turns)
 
     def docs(self) -> Sequence[ToolDoc]:
-        """Docs that are shown from the start."""
+        """Docs that the policy sees from the start."""
         return self._task.tools
 
     def revealed_docs(self, turn: int) -> Sequence[ToolDoc]:
-        """Docs of the tools that were held out until this turn."""
+        """Docs of the tools that are held out until this turn."""
         return self._task.held_out_docs.get(turn, ())
 
     def user_messages(self, turn: int, revealed: Sequence[ToolDoc]) -> Sequence[Message]:
-        """The task's user messages, or the official sentence on more functions with their docs."""
+        """The task's user messages, or the official sentence that reveals more functions."""
         if not revealed:
             return self._task.turns[turn]
         functions = [doc["function"] for doc in revealed]
@@ -56,9 +56,8 @@ class BfclEpisode(TurnDialogue):
 
     def execute(self, call: ToolCall, turn: int) -> ToolResult:
         """Run a call on the live instances."""
-        text = self._executor.execute(call, self.available_docs(turn).keys())
-        return ToolResult(text, error_of(text))
+        return self._executor.result(call, self.available_docs(turn).keys())
 
     def verify(self, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
-        """The official verdict, on instances of its own."""
+        """The official verdict, on separate instances."""
         return verify(self._task, turns, truncated)

@@ -1,12 +1,12 @@
 """The 800 multi-turn tasks of BFCL, read from bfcl-eval's own files.
 
 In: the JSON lines inside the installed bfcl_eval package. Out: `BfclTask` values, tool docs exactly
-as `bfcl_eval.utils.load_dataset_entry` would give them to a model at inference, and references as
-parsed calls. Called by the environment (execution, episode, verifier) and by data scripts.
+as `bfcl_eval.utils.load_dataset_entry` gives them to a model at inference, and references as parsed
+calls.
 
-Two details of the official loading are easy to get wrong, so they are followed and tested:
-docs carry a sentence on Python 3 syntax, except those held back until a later turn; and the field
-`excluded_function`, which 72 tasks have, is read by nothing in bfcl_eval, so no doc is removed.
+Two details of the official loading are easy to get wrong, and tests cover them. Docs carry a
+sentence on Python 3 syntax, except those that are held out until a later turn. Nothing in bfcl_eval
+reads the field `excluded_function`, which 72 tasks have, so no doc is removed.
 """
 
 import ast
@@ -34,7 +34,7 @@ CATEGORIES: tuple[str, ...] = (
 """Categories of BFCL V3 multi-turn, 200 tasks each."""
 
 _SYNTAX_SENTENCE = " Note that the provided function is in Python 3 syntax."
-"""What load_dataset_entry adds to a doc's description; a test compares with bfcl_eval itself."""
+"""What load_dataset_entry adds to a doc's description; a test compares it with bfcl_eval."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,18 @@ class BfclTask:
     category: str
     """One of CATEGORIES."""
     turns: tuple[tuple[Message, ...], ...]
-    """User messages of each turn; empty where held-out tools are revealed instead."""
+    """User messages of each turn; empty if the turn reveals held-out tools instead."""
     involved_classes: tuple[str, ...]
-    """Tool classes the task gets an instance of, in bfcl-eval's order."""
+    """Tool classes of which the task gets an instance, in bfcl-eval's order."""
     initial_config: Mapping[str, Any]
-    """Scenario of each tool class; to be deep-copied into every instance."""
+    """Scenario of each tool class; every instance gets a deep copy."""
     tools: tuple[ToolDoc, ...]
-    """Docs shown from the start."""
-    held_out: Mapping[int, tuple[str, ...]]
-    """Names of the tools that become available at a turn (multi_turn_miss_func)."""
+    """Docs that the policy sees from the start."""
     held_out_docs: Mapping[int, tuple[ToolDoc, ...]]
-    """Docs of those tools, without the sentence on syntax, as the benchmark reveals them."""
+    """Docs of the tools that become available at a turn (multi_turn_miss_func).
+
+    They are without the sentence on syntax, as the benchmark reveals them.
+    """
     reference: tuple[tuple[str, ...], ...]
     """Reference calls of each turn as bfcl-eval writes them; never leaves the service."""
 
@@ -64,6 +65,14 @@ class BfclTask:
     def long_context(self) -> bool:
         """Whether the tool classes load their long-context extensions."""
         return "long_context" in self.category
+
+    @property
+    def held_out(self) -> dict[int, tuple[str, ...]]:
+        """Names of the tools that become available at a turn."""
+        return {
+            turn: tuple(doc["function"]["name"] for doc in docs)
+            for turn, docs in self.held_out_docs.items()
+        }
 
     def docs_at(self, turn: int) -> dict[str, ToolDoc]:
         """Docs, by name, of the tools that may be called in a turn."""
@@ -76,7 +85,7 @@ class BfclTask:
 @dataclass(frozen=True)
 class _Doc:
     plain: ToolDoc
-    """As bfcl-eval's file has it, in OpenAI form."""
+    """As in bfcl-eval's file, in OpenAI form."""
     described: ToolDoc
     """With the sentence on syntax."""
 
@@ -94,10 +103,10 @@ def tool_owner(task: BfclTask, tool: str) -> str | None:
 
 
 def reference_calls(task: BfclTask) -> tuple[tuple[ToolCall, ...], ...]:
-    """The task's reference as calls, one tuple a turn; positional arguments get their names.
+    """The task's reference as calls, one tuple for each turn; all arguments have names.
 
     Raises:
-        ValueError: A reference is not a plain call of a tool of the task with literal arguments.
+        ValueError: A reference is not a plain call, with literal arguments, of a tool of the task.
     """
     return _parsed(task.task_id, task.involved_classes, task.reference)
 
@@ -110,7 +119,7 @@ def _owner(involved_classes: tuple[str, ...], tool: str) -> str | None:
 def _parsed(
     task_id: str, involved_classes: tuple[str, ...], reference: tuple[tuple[str, ...], ...]
 ) -> tuple[tuple[ToolCall, ...], ...]:
-    """Kept, as every verification asks: parsing takes as long as running the calls."""
+    """Cached, because every verification asks: parsing takes as long as running the calls."""
     return tuple(
         tuple(_reference_call(task_id, involved_classes, text) for text in turn)
         for turn in reference
@@ -144,6 +153,7 @@ def _category(category: str, docs: Mapping[str, tuple[_Doc, ...]]) -> Iterator[B
                 f"{row['id']}: {len(row['question'])} turns but {len(reference)} reference turns"
             )
         shown = [doc for name in row["involved_classes"] for doc in docs[name]]
+        # Before `tools`: this takes the held-out docs away from those that are shown.
         held_out_docs = {
             int(turn): tuple(_take(shown, name).plain for name in names)
             for turn, names in row.get("missed_function", {}).items()
@@ -155,10 +165,6 @@ def _category(category: str, docs: Mapping[str, tuple[_Doc, ...]]) -> Iterator[B
             involved_classes=tuple(row["involved_classes"]),
             initial_config=row["initial_config"],
             tools=tuple(doc.described for doc in shown),
-            held_out={
-                turn: tuple(doc["function"]["name"] for doc in revealed)
-                for turn, revealed in held_out_docs.items()
-            },
             held_out_docs=held_out_docs,
             reference=tuple(tuple(turn) for turn in reference),
         )

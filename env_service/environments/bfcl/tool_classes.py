@@ -1,18 +1,16 @@
 """The benchmark's tool classes, by name.
 
-In: the name of a tool class as a task's `involved_classes` spells it. Out: the class object and the
-names of its public methods, which are the tools. Called by tasks (argument names of references),
-execution (instances) and the self check. Holds classes only, never an instance.
+In: the name of a tool class, as in a task's `involved_classes`. Out: the class and the names of its
+public methods, which are the tools. This module holds classes only, never an instance.
 """
 
 import functools
 import importlib
 import inspect
 
-from bfcl_eval.constants.executable_backend_config import (
-    CLASS_FILE_PATH_MAPPING,
-    STATELESS_CLASSES,
-)
+from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING
+
+from env_service.environments.base import SelfCheckFailed
 
 TOOL_CLASSES: tuple[str, ...] = (
     "GorillaFileSystem",
@@ -24,11 +22,7 @@ TOOL_CLASSES: tuple[str, ...] = (
     "TwitterAPI",
     "VehicleControlAPI",
 )
-"""Classes that multi-turn tasks involve; bfcl_eval knows more, which belong to other categories."""
-
-
-class ToolClassError(RuntimeError):
-    """A tool class cannot be loaded: the installation is broken, no episode may start."""
+"""Classes of multi-turn tasks; bfcl_eval has more, which belong to other categories."""
 
 
 @functools.cache
@@ -36,26 +30,29 @@ def tool_class(class_name: str) -> type:
     """Import one tool class.
 
     Raises:
-        ToolClassError: The name is no multi-turn tool class, or its module does not import.
+        SelfCheckFailed: The name is not a multi-turn tool class, or its module does not import.
     """
     if class_name not in TOOL_CLASSES:
         known = ", ".join(TOOL_CLASSES)
-        raise ToolClassError(f"unknown tool class {class_name!r}; known classes: {known}")
+        raise SelfCheckFailed(f"bfcl: unknown tool class {class_name!r}; known classes: {known}")
     try:
         module = importlib.import_module(CLASS_FILE_PATH_MAPPING[class_name])
     except ImportError as error:
-        raise ToolClassError(
-            f"tool class {class_name} does not import ({error}); install the service's requirements"
+        raise SelfCheckFailed(
+            f"bfcl: tool class {class_name} does not import ({error}); install the service's "
+            "requirements"
         ) from error
     found = vars(module)[class_name]
     if not isinstance(found, type):
-        raise ToolClassError(f"{class_name} of bfcl_eval is {type(found).__name__}, not a class")
+        raise SelfCheckFailed(
+            f"bfcl: {class_name} of bfcl_eval is {type(found).__name__}, not a class"
+        )
     return found
 
 
 @functools.cache
 def tool_names(class_name: str) -> frozenset[str]:
-    """Names of the tools of one class: its public methods, as bfcl_eval's execution finds them."""
+    """Names of the tools of a class: its public methods, as bfcl_eval's execution finds them."""
     methods = inspect.getmembers(tool_class(class_name), inspect.isfunction)
     return frozenset(name for name, _ in methods if not name.startswith("_"))
 
@@ -65,8 +62,3 @@ def parameter_names(class_name: str, tool: str) -> tuple[str, ...]:
     """Argument names of a tool in the order of its signature, without self."""
     signature = inspect.signature(vars(tool_class(class_name))[tool])
     return tuple(signature.parameters)[1:]
-
-
-def is_stateless(class_name: str) -> bool:
-    """Whether instances of the class take no scenario (MathAPI)."""
-    return class_name in STATELESS_CLASSES

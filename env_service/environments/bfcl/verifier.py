@@ -2,33 +2,33 @@
 
 In: a task and what the assistant asked for, turn by turn. Out: accuracy as bfcl-eval's
 multi_turn_checker decides it, and one `TurnEvidence` for each turn in which the assistant spoke,
-not only up to the first failure. Called by the live episode's `evaluate` and by the self check.
+not only up to the first failure.
 
-Both the assistant's calls and the reference are replayed on fresh instances, so the live episode is
-never touched. The comparisons themselves are bfcl_eval's own state_checker and response_checker.
+The assistant's calls and the reference are both replayed on fresh instances, so the live episode
+does not change. The comparisons are bfcl_eval's own state_checker and response_checker.
 
-The rules of the verdict: the assistant must have spoken in every turn of the task; a turn without
-reference calls is not checked; one with reference calls needs at least one executed call, every
+The rules of the verdict: the assistant must have spoken in every turn of the task. A turn without
+reference calls is not checked. A turn with reference calls needs at least one executed call, every
 public attribute equal to the reference's, and every result of the reference among all results of
 the assistant so far.
 
 A limit (the step limit, or the policy's token budget) that ends the episode in the task's last turn
-changes nothing about these rules: bfcl-eval's loop writes down the turn that it cuts, and its
-checker then judges the whole file. A limit in an earlier turn fails the task, as later turns are
-missing. So does a last turn in which the assistant never spoke, with or without reference calls:
-bfcl-eval asks the model once in each turn that it writes down, so such a turn is missing in its
-file, and it fails every file with fewer turns than the reference.
+does not change these rules: bfcl-eval's loop writes down the turn that it cuts, and its checker
+then judges the whole file. A limit in an earlier turn fails the task, because later turns are
+missing. A last turn in which the assistant never spoke also fails the task, with or without
+reference calls: bfcl-eval asks the model at least once in each turn that it writes down, so such a
+turn is missing in its file, and it fails every file with fewer turns than the reference.
 
-The evidence tells a failure from its consequences. Once a turn has failed, each later one that the
-checks refuse is replayed a second time, after a reference that was followed up to there:
+The evidence separates a failure from its consequences. After a failed turn, each later turn that
+the checks refuse is replayed a second time, in the state that the reference leaves before it:
 
-- If it passes there, all that is wrong with it is carried over.
-- If it fails there, and every call gave the result that it gave in the episode, then no earlier
-  failure has reached it: what is wrong there is its own. So it is if a call was broken (unreadable,
-  unavailable, against its schema), since no state makes a call that.
-- Else the policy may have acted on a state that the reference never has (another booking's id, a
-  folder that is missing). Carried over is then an attribute that differed when the turn began, and
-  a result that is missing though the same call was made in a tool class with such an attribute.
+- If the turn passes there, everything wrong with it is carried over.
+- If it fails there and every call returns what it returned in the episode, no earlier failure has
+  reached the turn: what is wrong there is its own. The same holds if a call was broken (unreadable,
+  unavailable, against its schema), because no state makes a call broken.
+- Otherwise the policy may have acted on a state that the reference never has (another booking's id,
+  a missing folder). Then these are carried over: an attribute that differed when the turn began,
+  and a missing result if the same call was made in a tool class with such an attribute.
 """
 
 import json
@@ -42,11 +42,10 @@ from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import (
 )
 
 from env_service.environments.base import CallStopped
-from env_service.environments.bfcl.execution import EXCEPTION_PREFIX, ToolExecutor, error_of
+from env_service.environments.bfcl.execution import EXCEPTION_PREFIX, ToolExecutor
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls, tool_owner
 from env_service.environments.dialogue import (
     StepRecord,
-    ToolResult,
     Verdict,
     call_evidence,
     fault_evidence,
@@ -84,11 +83,11 @@ def verify(task: BfclTask, turns: Sequence[Sequence[StepRecord]], truncated: boo
 @dataclass(frozen=True)
 class _CheckedTurn:
     passed: bool
-    """The official checks accept this turn, and no step limit kept later turns from coming."""
+    """The official checks accept this turn, and no step limit prevented later turns."""
     evidence: TurnEvidence
-    """What it has shown."""
+    """What the turn has shown."""
     results: tuple[str, ...]
-    """What its calls gave."""
+    """What its calls returned."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +97,19 @@ class _Executed:
     error: str | None
     """The result if it reports an error, else None."""
     step: int
-    """Index of the step within the turn; 0 for the reference, which has no steps."""
+    """Index of the step within the turn; 0 for the reference."""
 
 
 @dataclass(frozen=True)
 class _Blame:
-    """What is wrong after a turn, by whose doing."""
+    """What is wrong after a turn: by its own doing, or carried over from earlier turns."""
 
     own_differences: frozenset[str]
-    """Attributes that differ, as Class.attribute."""
+    """Attributes that differ because of this turn, as Class.attribute."""
     carried_differences: frozenset[str]
     """Attributes that differ because of earlier turns."""
     own_missing: tuple[str, ...]
-    """Tool of each result of the reference that the assistant has not seen."""
+    """Tool of each result of the reference that the assistant has not seen because of this turn."""
     carried_missing: tuple[str, ...]
     """Tool of each such result that is missing because of earlier turns."""
 
@@ -122,7 +121,7 @@ class _Comparison:
     missing: tuple[str, ...]
     """Results of the reference that the assistant has not seen so far."""
     checker_error: str | None
-    """What bfcl_eval's checker raised, if it did."""
+    """What bfcl_eval's checker raised, if anything."""
 
 
 class _Walk:
@@ -134,9 +133,9 @@ class _Walk:
         self._every_tool = task.docs_at(len(task.turns)).keys()
         self._model_side = ToolExecutor(task)
         self._reference_side = ToolExecutor(task)
-        self._model_results: list[str] = []  # of all turns so far, as the official check wants it
-        self._carried: frozenset[str] = frozenset()  # attributes that differed a turn ago
-        self._failed = False  # an earlier turn failed, though the checks may not look at it
+        self._model_results: list[str] = []  # of all turns so far: the official check needs them
+        self._carried: frozenset[str] = frozenset()  # attributes that differed after the last turn
+        self._failed = False  # an earlier turn failed, also if the checks do not look at it
 
     def turn(self, index: int, steps: Sequence[StepRecord], truncated: bool) -> _CheckedTurn:
         """Replay and check one turn."""
@@ -171,12 +170,12 @@ class _Walk:
         return _CheckedTurn(passed, evidence, tuple(one.result for one in executed))
 
     def _follow(self, side: ToolExecutor, index: int) -> list[_Executed]:
-        """Run the reference of a turn; it may call a tool before that one is revealed."""
+        """Run the reference of a turn; it may call a tool that is not yet revealed."""
         return _run(side, [StepRecord(self._reference[index], ())], self._every_tool)
 
     def _call_evidence(self, index: int, one: _Executed, doc: ToolDoc | None) -> CallEvidence:
         evidence = call_evidence(one.step, one.call, doc, one.error)
-        # Four references give a ticket's id as a string, where the doc wants an integer.
+        # Four references give a ticket's id as a string; the doc requires an integer.
         as_reference = _written(one.call) in map(_written, self._reference[index])
         return replace(evidence, violations=()) if as_reference else evidence
 
@@ -188,7 +187,7 @@ class _Walk:
         wanted: Sequence[_Executed],
         executed: Sequence[_Executed],
     ) -> _Blame:
-        """Part a turn's own failures from what earlier turns left behind."""
+        """Separate a turn's own failures from those of earlier turns."""
         missing = _without_result(found.missing, wanted, executed)
         alone = None
         if self._failed and wanted and executed and (found.differing or missing):
@@ -207,7 +206,7 @@ class _Walk:
         return _Blame(found.differing - carried, carried, _tools(own), _tools(left))
 
     def _alone(self, index: int, steps: Sequence[StepRecord]) -> _CheckedTurn | None:
-        """The same turn after a reference that was followed up to there."""
+        """The same turn, replayed in the state that the reference leaves before it."""
         walk = _Walk(self._task)
         for earlier in range(index):
             followed = walk._follow(walk._model_side, earlier)
@@ -216,10 +215,10 @@ class _Walk:
         try:
             return walk.turn(index, steps, truncated=False)
         except CallStopped:
-            return None  # a call may find more to do there than it found in the episode
+            return None  # a call may have more to do there than in the episode
 
     def _compare(self, index: int, wanted: list[str]) -> _Comparison:
-        """bfcl_eval's two checks; the state check class by class, so that it names them all."""
+        """bfcl_eval's two checks; the state check runs class by class, so that it names all."""
         differing: set[str] = set()
         model, reference = self._model_side.instances, self._reference_side.instances
         try:
@@ -228,14 +227,14 @@ class _Walk:
                 if not state["valid"]:
                     differing.update(f"{name}.{key}" for key in state["details"]["differences"])
             responses = response_checker(self._model_results, wanted, index)
-        except Exception as error:  # the named border: a checker that fails is no verdict
+        except Exception as error:  # the named border: a checker that fails gives no verdict
             fault = f"{type(error).__name__}: {error}"
             return _Comparison(frozenset(differing), (), fault)
         missing = () if responses["valid"] else tuple(responses["details"]["missing_items"])
         return _Comparison(frozenset(differing), missing, None)
 
     def _is_consequence(self, call: ToolCall, executed: Sequence[_Executed]) -> bool:
-        """The call was made, but in a tool class that an earlier turn left in another state."""
+        """The call was made, but an earlier turn left its tool class in another state."""
         carried_classes = {attribute.split(".")[0] for attribute in self._carried}
         made = {_written(one.call) for one in executed}
         return tool_owner(self._task, call.name) in carried_classes and _written(call) in made
@@ -248,19 +247,15 @@ class _Walk:
 def _run(
     executor: ToolExecutor, steps: Sequence[StepRecord], available: Set[str]
 ) -> list[_Executed]:
-    def execute(call: ToolCall) -> ToolResult:
-        text = executor.execute(call, available)
-        return ToolResult(text, error_of(text))
-
     return [
         _Executed(call, result.text, result.error, step)
         for step, record in enumerate(steps)
-        for call, result in run_calls(record, execute)
+        for call, result in run_calls(record, lambda call: executor.result(call, available))
     ]
 
 
 def _written(call: ToolCall) -> str:
-    """A call as text: of values, Python takes True for 1 and 1.0."""
+    """A call as text: as values, True, 1 and 1.0 are equal in Python."""
     return json.dumps([call.name, call.arguments], sort_keys=True)
 
 
@@ -269,8 +264,8 @@ def _without_result(
 ) -> list[_Executed]:
     """The reference's calls whose results are missing.
 
-    Where several calls give the same text and only some of it is missing, a call whose tool was not
-    called comes first: another one's text may have been seen, its own cannot have been.
+    If several calls return the same text and only some of these texts are missing, calls whose tool
+    was not called come first: the assistant cannot have seen their results.
     """
     called = {one.call.name for one in executed}
     left = Counter(missing)
@@ -287,7 +282,7 @@ def _tools(calls: Iterable[_Executed]) -> tuple[str, ...]:
 
 
 def _untouched(alone: _CheckedTurn, executed: Sequence[_Executed]) -> bool:
-    """Whether no earlier failure can have made the turn what it is."""
+    """Whether no earlier failure can have changed the turn."""
     broken = alone.evidence.parse_faults or any(
         call.violations or not call.available for call in alone.evidence.calls
     )
@@ -295,6 +290,6 @@ def _untouched(alone: _CheckedTurn, executed: Sequence[_Executed]) -> bool:
 
 
 def _raised(wanted: Sequence[_Executed]) -> str | None:
-    """The first result of the reference that is an exception, if one is."""
+    """The first result of the reference that is an exception, if any."""
     results = (one.result for one in wanted)
     return next((text for text in results if text.startswith(EXCEPTION_PREFIX)), None)

@@ -1,8 +1,8 @@
 """A world of two tools, a lamp and a counter: the template for a new environment.
 
-In: task ids toy_lamp and toy_mixed. Out: episodes of the same protocol as every environment's.
-Used by fast tests, and read by whoever writes an environment: tasks, docs, `execute` and `verify`
-are all there is to supply. The lamp is checked as state, the counter's total as a response.
+In: task ids toy_lamp and toy_mixed. Out: episodes of the protocol that all environments share. A
+new environment supplies what this file supplies: tasks, docs, `execute` and `verify`. The lamp is
+checked as state, the counter's total as a response. Fast tests use this environment too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class ToyWorld:
         self.counter = 0
 
     def execute(self, call: ToolCall) -> ToolResult:
-        """Run one call; whatever is wrong with it is an error result."""
+        """Run one call; if anything is wrong with it, the result is an error."""
         match call.name, call.arguments:
             case "switch_lamp", {"on": bool(on)} if len(call.arguments) == 1:
                 self.lamp = on
@@ -99,7 +99,7 @@ class ToyEpisode(TurnDialogue):
     """One live episode."""
 
     def __init__(self, task: ToyTask, options: EpisodeOptions) -> None:
-        super().__init__("toy", options, STEP_LIMIT)
+        super().__init__(task.task_id, "toy", options, STEP_LIMIT)
         self._task = task
         self._world = ToyWorld()
 
@@ -124,7 +124,7 @@ class ToyEpisode(TurnDialogue):
         return self._world.execute(call)
 
     def verify(self, turns: Sequence[Sequence[StepRecord]], truncated: bool) -> Verdict:
-        """Judge a replay of the episode beside a replay of the reference."""
+        """Judge a replay of the episode against a replay of the reference."""
         return verify(self._task, turns, truncated)
 
 
@@ -190,7 +190,7 @@ class ToyEnvironment:
         return splits[split]
 
     def create(self, task_id: str, options: EpisodeOptions) -> ToyEpisode:
-        """A new episode of a task."""
+        """Make an episode of a task."""
         if task_id not in TASKS:
             raise UnknownTask(f"unknown toy task {task_id!r}; known tasks: {', '.join(TASKS)}")
         return ToyEpisode(TASKS[task_id], options)

@@ -1,9 +1,9 @@
-"""Write demonstrations of training tasks, one JSON line a dialogue.
+"""Write demonstrations of training tasks, one JSON line for each dialogue.
 
     .venv-bfcl/bin/python -m env_service.environments.bfcl.demonstrations exact --out FILE \
         --task-ids data/bfcl_scenario_split.json
 
-Tasks are a JSON list of ids, or a split's file, whose training side alone is read.
+The file names tasks: a JSON list of ids, or a split, of which only the training side is read.
 """
 
 import argparse
@@ -22,18 +22,22 @@ from seal.formats import FORMATS
 
 
 class BadInput(Exception):
-    """What was named on the command line is of no use; the message says why."""
+    """An argument of the command line cannot be used; the message says why."""
 
 
 def main(argv: list[str]) -> int:
-    """Read the command line and write the dialogues; the exit code tells success."""
+    """Read the command line and write the dialogues.
+
+    Returns:
+        Exit code: 0, or 1 if an argument cannot be used.
+    """
     args = _arguments(argv)
     try:
         tasks = _tasks(args.task_ids)
         if args.style == "exact":
             tasks = _of_categories(tasks, args.categories.split(","))
         if not args.out.parent.is_dir():
-            raise BadInput(f"--out {args.out} is in no folder; make {args.out.parent}")
+            raise BadInput(f"the folder of --out {args.out} is missing; make {args.out.parent}")
     except BadInput as error:
         sys.stderr.write(f"demonstrations: {error}\n")
         return 1
@@ -99,10 +103,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     styles = parser.add_subparsers(dest="style", required=True)
     for style in (tempted, exact):
         name = style.__name__.rpartition(".")[2]
-        said = (style.__doc__ or "").partition("\n")[0]
         one = styles.add_parser(
             name,
-            help=said,
+            help=(style.__doc__ or "").partition("\n")[0],
             description=style.__doc__,
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         ).add_argument
@@ -110,13 +113,20 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         one("--task-ids", type=Path, required=True, help="JSON list of ids, or a split's file")
         one("--seed", type=int, default=1, help="seed")
         if style is tempted:
-            one("--dialogues", type=int, default=48, help="dialogues a task")
+            one("--dialogues", type=int, default=48, help="dialogues of each task")
         else:
             one("--tool-format", choices=FORMATS, default="hermes", help="how calls are written")
-            one("--categories", default="multi_turn_base", help="categories, with commas")
-            one("--variants", type=int, default=4, help="variants a task")
-            one("--interface-share", type=float, default=0.25, help="variants in mode train")
-            one("--mistake-share", type=float, default=0.05, help="calls that fail once first")
+            one("--categories", default="multi_turn_base", help="categories, separated by commas")
+            one("--variants", type=int, default=4, help="variants of each task")
+            one(
+                "--interface-share",
+                type=float,
+                default=0.25,
+                help="share of variants in mode train",
+            )
+            one(
+                "--mistake-share", type=float, default=0.05, help="share of calls after a wrong one"
+            )
     return parser.parse_args(argv)
 
 

@@ -1,7 +1,7 @@
-"""One dialogue of a demonstrator with the environment, and what it can get wrong in it.
+"""One dialogue of a demonstrator with the environment, and the mistakes that it can make.
 
-In: a task, how it is shown, then what the demonstrator says. Out: messages, marked with what is to
-be learnt, and the verdict. Called by `tempted` and `exact`.
+In: a task, how it is shown, then what the demonstrator says. Out: the messages, each assistant
+message with a flag that says whether the policy learns it, and the verdict.
 """
 
 import random
@@ -20,24 +20,24 @@ from seal.formats import ToolCall, render_calls
 from seal.wire import Message, Mode, StepReply
 
 CLOSING = "Done."
-"""What the demonstrator says when a turn is finished, or when it wrongly thinks so."""
+"""What the demonstrator says when a turn is finished, or when it wrongly believes that."""
 
 
 class Mistake(StrEnum):
-    """What a demonstrator can get wrong in a turn, and the label it usually earns."""
+    """A mistake in a turn, and the label that it usually gets."""
 
     EARLY_ANSWER = "early_answer"
     """Answers without a call: missing_tool_call."""
     SKIPPED_CALL = "skipped_call"
-    """Leaves the last call out: state mismatch, or missing_tool_call where the state is right."""
+    """Leaves the last call out: state_mismatch, or missing_tool_call if the state is right."""
     WRONG_VALUE = "wrong_value"
-    """Another value for one argument: state mismatch, or an error and recovery_failure."""
+    """Uses another value for one argument: state_mismatch, or an error and recovery_failure."""
     MISSING_ARGUMENT = "missing_argument"
     """Leaves an argument out: argument_mismatch."""
     UNKNOWN_TOOL = "unknown_tool"
-    """A tool that is not there: invalid_tool_call."""
+    """Calls a tool that does not exist: invalid_tool_call."""
     BROKEN_CALL = "broken_call"
-    """A call that cannot be read: invalid_tool_call."""
+    """Writes an unreadable call: invalid_tool_call."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Attempt:
     text: str
     """The assistant message."""
     repair: tuple[ToolCall, ...]
-    """What would still set the turn right after an error; empty where no error comes."""
+    """Calls that still solve the turn after an error; empty if no error follows."""
 
 
 class Demonstration:
@@ -58,22 +58,22 @@ class Demonstration:
         self.options = options
         self._episode = BfclEpisode(task, options)
         opened = self._episode.open()
-        self._tools = opened.tools
+        self._tools = opened.info.tools
         self._messages: list[Message] = list(opened.state)
 
     def say(self, text: str, *, learn: bool = True) -> StepReply:
-        """Say one message; `learn` marks it for the policy to learn."""
+        """Say one message; `learn` says whether the policy learns it."""
         answer: Message = {"role": "assistant", "content": text}
         reply = self._episode.step(answer)
         self._messages.extend([{**answer, "learn": learn}, *reply.state])
         return reply
 
     def call(self, calls: Sequence[ToolCall], *, learn: bool = True) -> StepReply:
-        """Say a message that makes some calls, or closes the turn if there are none."""
+        """Say a message that makes the calls, or closes the turn if there are none."""
         return self.say(written(calls, self.options.tool_format), learn=learn)
 
     def shows(self, value: str | int | float) -> bool:
-        """Whether something in the dialogue so far has the value: the word, or an equal number."""
+        """Whether the dialogue so far contains the value: the word, or an equal number."""
         text = "\n".join(str(message["content"]) for message in self._messages)
         if isinstance(value, str):
             return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", text) is not None
@@ -88,14 +88,14 @@ class Demonstration:
             "messages": self._messages,
             "tools": self._tools,
             "reward": verdict.accuracy,
-            "labels": [entry.label for entry in verdict.turns],
+            "labels": [entry.label for entry in verdict.diagnosis],
         }
 
 
 def attempt_with(
     mistake: Mistake, calls: Sequence[ToolCall], rng: random.Random, tool_format: str
 ) -> Attempt | None:
-    """The turn's answer with one mistake in it; None where the turn has no room for it."""
+    """The turn's answer with one mistake in it; None if the mistake is not possible there."""
     last = calls[-1]
     match mistake:
         case Mistake.EARLY_ANSWER:
@@ -104,7 +104,7 @@ def attempt_with(
             return Attempt(written(calls[:-1], tool_format), ()) if len(calls) > 1 else None
         case Mistake.BROKEN_CALL:
             text = written(calls, tool_format)
-            # Of a call in hermes' tags the last brace; elsewhere the last bracket of any kind.
+            # In the format hermes this is the call's last brace, else the last bracket of any kind.
             cut = max(text.rfind("}"), text.rfind(")"))
             return Attempt(text[:cut] + text[cut + 1 :].lstrip(), tuple(calls))
         case Mistake.UNKNOWN_TOOL:
@@ -130,18 +130,18 @@ def written(calls: Sequence[ToolCall], tool_format: str) -> str:
 
 
 def has_error(reply: StepReply) -> bool:
-    """Whether a result tells of an error."""
+    """Whether a result reports an error."""
     return any("error" in str(message["content"]).lower() for message in reply.state)
 
 
 def shown(mode: Mode, rng: random.Random, tool_format: str) -> EpisodeOptions:
-    """How a dialogue is shown: mode train with some learning interface, or the benchmark."""
+    """How a dialogue is shown: mode train with a random learning interface, or the benchmark."""
     interface = random_interface(rng) if mode == "train" else INITIAL
     return EpisodeOptions(mode, interface, tool_format, "structured")
 
 
 def random_interface(rng: random.Random) -> Interface:
-    """Some state of the learning interface, so that the policy has met all of its texts."""
+    """A random learning interface, so that the policy meets all of its texts."""
     return Interface(
         version=1,
         schema_cues=rng.random() < 0.5,

@@ -1,12 +1,13 @@
 """Demonstrations for a language model: the reference, call by call, of a task or a variant of it.
 
-Each message makes one call, so that the model sees a result before it goes on. In a file system it
-looks around before it names something there, and again where a call has failed: a model that only
-ever sees names that are right learns to make them up. Now and then a wrong call comes first, once
-or several times; the model sees it fail, learns nothing of it, and learns the repair. A dialogue is
-kept only if the official checker passes it, it holds no other errors than the task's own, and
-whatever value the task shows before it is used, the variant shows as well: a model that is to use
-what it has not been shown learns to guess.
+Each message makes one call, so that the model sees a result before it goes on. In a file system the
+demonstrator lists the folder before it names something there, and again after a failed call: a
+model that only ever sees correct names learns to invent them. Sometimes a wrong call comes first,
+once or several times. The model sees that it fails, does not learn it, and learns the repair.
+
+A dialogue is kept only if it meets three conditions. The official checker passes it. It holds no
+errors besides the task's own. Every value that the task shows before its use is also shown in the
+variant: a model that must use values it has not seen learns to guess.
 """
 
 import random
@@ -28,17 +29,15 @@ from env_service.environments.bfcl.tasks import BfclTask, reference_calls
 from seal.formats import ToolCall
 
 ASKING = "I cannot do that yet: something is missing."
-"""Said in a turn without calls, whose request lacks a value or a tool."""
+"""Said in a turn without calls: its request lacks a value or a tool."""
 MISTAKES = (Mistake.UNKNOWN_TOOL, Mistake.MISSING_ARGUMENT, Mistake.WRONG_VALUE)
-"""Mistakes that the environment answers with an error, or that the checker fails."""
-
-
+"""Mistakes after which the environment returns an error, or the checker fails the episode."""
 LOOK = ToolCall("ls", {"a": True})
-"""The reference does not have it, and the checker does not mind."""
+"""Lists the folder. The reference has no such call, and the checker accepts it."""
 NAMING = frozenset({"cat", "cd", "cp", "diff", "grep", "mv", "rm", "rmdir", "sort", "tail", "wc"})
-"""Tools whose arguments name something that is there."""
+"""Tools whose arguments name something that exists."""
 TRIES = (1, 1, 1, 2, 3)
-"""How often a wrong call is made, drawn evenly: its repetition is seen to be no repair."""
+"""How often a wrong call is made, drawn uniformly: the model sees that repeating does not help."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +47,28 @@ class Shares:
     interface: float
     """A variant is shown in mode train, with a random learning interface."""
     mistakes: float
-    """A call is preceded by a wrong one."""
+    """A wrong call precedes a call."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """A dialogue that was led to its end."""
+    """A dialogue that has been played to its end."""
 
     line: dict[str, Any]
     """As a line of the output."""
     errors: int
-    """Learnt calls that gave an error."""
+    """Learnt calls that returned an error."""
     shown: tuple[bool, ...]
-    """Of each value in the reference, in order: whether the dialogue shows it before its call."""
+    """For each value in the reference, in order: whether the dialogue shows it before its call."""
 
 
 def demonstrations(
     task: BfclTask, variants: int, shares: Shares, tool_format: str, seed: int
 ) -> Iterator[dict[str, Any] | None]:
-    """The task and so many variants of it, as lines of the output; None for one that is no good."""
+    """The task and its variants as lines of the output; None for a dialogue that is not kept."""
     try:
         plain = play(task, shown("eval", random.Random(0), tool_format), None, 0.0)
-    except EpisodeOver:  # a turn has more calls than it may have steps
+    except EpisodeOver:  # a turn has more calls than the step limit allows
         yield from [None] * (1 + variants)
         return
     yield {**plain.line, "kind": "plain"} if plain.line["reward"] == 1.0 else None
@@ -79,7 +78,7 @@ def demonstrations(
         options = shown("train" if rng.random() < shares.interface else "eval", rng, tool_format)
         try:
             played = play(variant, options, rng, shares.mistakes)
-        except ValueError:  # a renamed reference that is no call any more
+        except ValueError:  # a renamed reference that is no longer a call
             yield None
             continue
         yield {**played.line, "kind": "variant"} if _teaches(plain, played) else None
@@ -88,7 +87,7 @@ def demonstrations(
 def play(
     task: BfclTask, options: EpisodeOptions, rng: random.Random | None, mistakes: float
 ) -> Played:
-    """Lead one dialogue by the reference; with `rng`, some calls are wrong at first."""
+    """Play one dialogue along the reference; with `rng`, wrong calls precede some calls."""
     dialogue = Demonstration(task, options)
     errors, seen, looked = 0, list[bool](), False
     for turn, calls in enumerate(reference_calls(task)):
@@ -104,7 +103,7 @@ def play(
                     dialogue.call([LOOK])
             errors += has_error(dialogue.call([call]))
             looked = (looked or naming or call.name == LOOK.name) and call.name != "cd"
-        if dialogue.say(CLOSING if calls else ASKING).terminated:
+        if dialogue.say(CLOSING if calls else ASKING).is_terminated:
             break
     return Played(dialogue.line(), errors, tuple(seen))
 
@@ -118,7 +117,7 @@ def _teaches(plain: Played, variant: Played) -> bool:
 
 
 def _fail(dialogue: Demonstration, call: ToolCall, rng: random.Random) -> bool:
-    """Make a wrong call in place of the right one; False where none can be made of it."""
+    """Make a wrong version of a call; False if there is none."""
     attempt = attempt_with(rng.choice(MISTAKES), [call], rng, dialogue.options.tool_format)
     if attempt is None:
         return False

@@ -1,9 +1,10 @@
 """Demonstrations for the tiny policy, played with mistakes.
 
-A demonstrator without mistakes leaves nothing to learn: what its clone does wrong is noise spread
-over all tokens. So each turn of a task has two temptations, the same in every dialogue, and the
-demonstrator falls for one of them now and then. They are of the kinds that the diagnosis names;
-some are followed by an error of the environment and a repair. All of it is learnt.
+A demonstrator without mistakes leaves GRPO nothing to learn: the errors of its clone are noise
+spread over all tokens. So each turn of a task has two temptations, the same in every dialogue, and
+the demonstrator sometimes falls for one of them. They are mistakes of the kinds that the diagnosis
+names. After some of them the environment returns an error, and a repair may follow. The policy
+learns all of it.
 """
 
 import random
@@ -29,11 +30,11 @@ MISTAKE_RATE = 0.35
 REPAIR_RATE = 0.4
 """Probability that an error is repaired."""
 HINTED_REPAIR_RATE = 0.8
-"""The same where the learning interface gives recovery feedback."""
+"""The same if the learning interface gives recovery feedback."""
 
 
 def temptations(task_id: str, turn: int, calls: Sequence[ToolCall]) -> list[Attempt]:
-    """The two mistakes that suggest themselves in this turn, the same in every dialogue."""
+    """The two temptations of this turn, the same in every dialogue."""
     rng = random.Random(f"{task_id}/{turn}")
     order = rng.sample(list(Mistake), k=len(Mistake))
     possible = (attempt_with(mistake, calls, rng, TOOL_FORMAT) for mistake in order)
@@ -41,7 +42,7 @@ def temptations(task_id: str, turn: int, calls: Sequence[ToolCall]) -> list[Atte
 
 
 def play(task: BfclTask, options: EpisodeOptions, rng: random.Random) -> dict[str, Any]:
-    """One dialogue, as a line of the output; a turn's calls stand in one message."""
+    """One dialogue, as a line of the output; one message makes all calls of a turn."""
     dialogue = Demonstration(task, options)
     hinted = options.mode == "train" and options.interface.recovery_feedback
     repair_rate = HINTED_REPAIR_RATE if hinted else REPAIR_RATE
@@ -50,10 +51,10 @@ def play(task: BfclTask, options: EpisodeOptions, rng: random.Random) -> dict[st
         if calls and rng.random() < MISTAKE_RATE:
             attempt = rng.choice(temptations(task.task_id, turn, calls))
         reply = dialogue.say(attempt.text)
-        if reply.turn == turn and not reply.terminated:
+        if reply.info.turn == turn and not reply.is_terminated:
             if attempt.repair and has_error(reply) and rng.random() < repair_rate:
                 dialogue.call(attempt.repair)
             reply = dialogue.say(CLOSING)
-        if reply.terminated:
+        if reply.is_terminated:
             break
     return dialogue.line()

@@ -1,8 +1,8 @@
 """Variants of a task: the same request with other names, words, files and numbers.
 
 In: a task. Out: a task in which some words of the reference and of the configuration are replaced,
-everywhere in the same way: in the user's messages, in the configuration and in the reference. That
-a variant still works is for its replay to show; this only makes one that may.
+in the same way in the user's messages, in the configuration and in the reference. A variant may not
+work; only its replay shows that it does.
 """
 
 import dataclasses
@@ -42,24 +42,24 @@ FIXED = frozenset(
     atv phv gfd sfo lax jfk ord bos pek hkg cia hnd pvg cad aud inr rub brl mxn
     """.split()
 )
-"""Words with a meaning to the tools, which stay. So do names of tools and of their arguments."""
+"""Words that mean something to the tools: they stay, like names of tools and of their arguments."""
 KEPT_SHARE = 0.15
-"""Probability that a word that could be replaced stays."""
+"""Probability that a replaceable word stays."""
 PAIR_SHARE = 0.25
-"""Probability that a word is replaced by two."""
+"""Probability that two words replace one."""
 SMALL = 5
-"""Numbers up to this stay: they count things, or name a choice."""
+"""Numbers up to this one stay: they count things or name a choice."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*(?:\.[a-z]{2,4})?"
 _FILE = re.compile(r'"([A-Za-z0-9_]+(?:\.[a-z]{2,4})?)": \{"type": "(?:file|directory)"')
 _DIGITS = r"\.(?!0(?!\d))\d"
-"""Digits behind a point that make another number of what stands before it: any but ".0"."""
+"""Decimals that change the number before them: any but ".0"."""
 _LONGEST_NAMING = 40
-"""Characters of an argument whose words may be names; a longer one is prose."""
+"""Characters of an argument whose words may be names; a longer argument is prose."""
 
 
 def renamed(task: BfclTask, rng: random.Random) -> BfclTask:
-    """A variant of the task; the same where nothing can be replaced."""
+    """A variant of the task; the task itself if nothing can be replaced."""
     text = "\n".join(message["content"] for turn in task.turns for message in turn)
     config = json.dumps(task.initial_config, ensure_ascii=False)
     values = [
@@ -71,7 +71,7 @@ def renamed(task: BfclTask, rng: random.Random) -> BfclTask:
     if not table:
         return task
     longest_first = sorted(table, key=len, reverse=True)
-    # References write "30.0" for a user's "30", so a number's ".0" may follow.
+    # References write "30.0" for a user's "30", so ".0" may follow a number.
     pattern = re.compile(
         rf"(?<![A-Za-z0-9_.])({'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9_]|{_DIGITS})"
     )
@@ -110,7 +110,7 @@ def leaves(value: Any) -> Iterator[str | int | float]:
 
 
 def _names(values: list[str | int | float], text: str, config: str) -> list[str]:
-    """Words of arguments, and files and folders, that can have another name."""
+    """Words of arguments, and files and folders, that can get another name."""
     found = set(_FILE.findall(config))
     for value in values:
         if isinstance(value, str) and len(value) < _LONGEST_NAMING:
@@ -122,7 +122,7 @@ def _can_change(name: str, text: str, config: str) -> bool:
     stem, dot, _ = name.partition(".")
     if len(stem) < 3 or stem.lower() in FIXED | _tool_words() or name not in text + config:
         return False
-    # A plain word of the request is a name only where it is quoted or is one of the configuration.
+    # A plain word of the request is a name only if it is quoted or a name of the configuration.
     is_word = not dot and stem.isalpha() and stem.islower()
     is_said = re.search(rf"\b{stem}\b", text) is not None
     return not (is_word and is_said) or f"'{stem}'" in text or f'"{stem}"' in config
@@ -164,7 +164,7 @@ def _new_numbers(
         said = rf"(?<![\w.,]){re.escape(digits)}(?![\w]|\.\d|,\d)"
         if not re.search(said, text):
             continue
-        # One that the configuration has, too, may only look the same.
+        # The same number in the configuration may mean something else.
         if re.search(rf"(?<![\w.]){re.escape(digits)}(?![\w.])", config) and rng.random() < 0.5:
             continue
         rest = ("." if one == "." else rng.choice("0123456789") for one in digits[1:])
