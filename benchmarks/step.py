@@ -26,7 +26,7 @@ from rich.console import Console
 
 from benchmarks.output import figures_table
 from seal import ROOT
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 
 NAME = "bench_step"
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")

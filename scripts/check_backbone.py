@@ -24,8 +24,8 @@ from rich.table import Table
 
 from seal import ROOT
 from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.evaluation.local_model import free_port
 from seal.launch.folders import RunError
+from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.launch.recipe import EXP, RecipeError, load_recipe, model_length
 from seal.launch.service import start_service, token, urls

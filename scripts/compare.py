@@ -5,9 +5,9 @@ r"""Compare recipes over seeds: run what is missing of a study, and report what 
     .venv/bin/python scripts/compare.py exp/study/tiny.yaml
     .venv/bin/python scripts/compare.py exp/study/tiny.yaml --report-only
 
-Each recipe and seed is an ordinary launch. What has finished is not repeated; what was
+Each recipe and seed is an ordinary launch. A finished run is not repeated. A run that was
 interrupted, by Ctrl-C or a lost machine, goes on from its last checkpoint with the same command. A
-run that fails is reported as failed, the others go on. The report stands in
+run that fails is reported as failed, and the others go on. The report goes to
 experiments/study/NAME/: report.md, report.json and figures. Exit code: 0 done, 1 a run failed or
 nothing can be reported, 2 bad command line or study, 130 interrupted.
 """
@@ -20,25 +20,21 @@ from pathlib import Path
 
 from rich.console import Console
 
+from seal import ROOT
 from seal.launch.interrupts import interrupt_once
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError, load_study
 from seal.study.launch_log import read_launches, run_minutes
-from seal.study.launching import (
-    keep_study,
-    read_runs,
-    run_all,
-    study_folder,
-)
+from seal.study.launching import keep_study, read_runs, run_all, study_folder
 from seal.study.logs import FINISHED
 from seal.study.power import POWER, detectable, spread, sureness
 from seal.study.report import report, sibling_tasks, training_tasks
 from seal.study.scores import LAST, Runs, passes, read_suite
+from seal.study.validation_files import defective_tasks
 
-ROOT = Path(__file__).resolve().parents[1]
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
 SEED_COUNTS = (2, 3, 5, 10)
-"""Numbers of seeds whose power --plan tells, beside the study's own."""
+"""Numbers of seeds for which --plan says the power, besides the study's own."""
 SUCCESS, FAILED, BAD_COMMAND_LINE, INTERRUPTED = 0, 1, 2, 130
 
 console = Console(soft_wrap=True, highlight=False)
@@ -57,7 +53,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="run nothing; say how long the study takes and which difference it could find",
     )
     only.add_argument(
-        "--report-only", action="store_true", help="run nothing; report from the logs there are"
+        "--report-only", action="store_true", help="run nothing; report from the existing logs"
     )
     parser.add_argument(
         "--logs",
@@ -71,13 +67,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--keep",
         type=Path,
         metavar="DIR",
-        help="also copy there what the report is made of: logs without dialogues, for --logs",
+        help="also copy the logs that the report is made of, without dialogues, for --logs",
     )
     parser.add_argument(
         "--ray-address",
         action="append",
         metavar="HOST:PORT",
-        help="a Ray cluster that takes a run at a time; give it several times to run abreast "
+        help="a Ray cluster for one run at a time; repeat it for several runs at a time "
         "(default: one run after the other, on this machine)",
     )
     args = parser.parse_args(argv)
@@ -87,7 +83,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def plan(study: Study, logs: Path, places: int) -> None:
-    """Say what the study costs and what it could show."""
+    """Print what the study costs and what it could show."""
     runs = study.runs()
     states = read_runs(logs, study)
     finished = {key: one for key, one in states.items() if one.state == FINISHED}
@@ -145,9 +141,8 @@ def make_report(study: Study, logs: Path, out: Path) -> bool:
     left_out = {}
     if first is not None:
         tasks = [one.task_id for every in first.validations.values() for one in every]
-        defective = {task["task_id"] for task in json.loads(DEFECTIVE.read_bytes())["tasks"]}
         left_out = {
-            "without defective tasks": frozenset(defective),
+            "without defective tasks": defective_tasks(DEFECTIVE),
             "without tasks that have a sibling in training": sibling_tasks(
                 tasks, training_tasks(ROOT, first.config)
             ),
@@ -163,7 +158,7 @@ def make_report(study: Study, logs: Path, out: Path) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; the exit code tells success."""
+    """Run the command; returns the exit code."""
     args = parse_arguments(argv)
     interrupt_once()
     complaints = Console(stderr=True, soft_wrap=True, style="red", highlight=False, markup=False)

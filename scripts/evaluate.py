@@ -10,19 +10,19 @@ address of an OpenAI-compatible endpoint, e.g. http://10.0.0.1:8000/v1. --suite 
   tau2            retail, airline, telecom by the official tau2-bench; its users are played by
                   --user-llm, which needs OPENAI_API_KEY (or its provider's key)
 
-Results go to OUT/SUITE/. What is finished stays when the program is interrupted, and the same
-command goes on from there; other settings on the same folder are refused. A failure of the
-environment or of the endpoint is tried again, then reported with exit status 1, and never scored.
-An endpoint's key is read from OPENAI_API_KEY (for tau2, whose users need that one, from
+Results go to OUT/SUITE/. If the program is interrupted, finished results are kept and the same
+command goes on from there; other settings on the same folder are refused. A task at which the
+environment or the endpoint fails is tried again, then reported with exit status 1, and never
+scored. An endpoint's key is read from OPENAI_API_KEY (for tau2, whose users need that one, from
 HOSTED_VLLM_API_KEY).
 
-What follows -- goes to vLLM: -- --tensor-parallel-size 4.
+Arguments after -- are passed to vLLM: -- --tensor-parallel-size 4.
 
 --table prints the paper's Table 1 and Table 2 from finished evaluations instead:
 
   evaluate.py --table start=experiments/evaluation/base SEAL=experiments/evaluation/seal
 
-Exit status: 0; 1 with one sentence; 2 where the command line is wrong; 130 after Ctrl-C.
+Exit status: 0; 1 with one sentence; 2 if the command line is wrong; 130 after Ctrl-C.
 """
 
 import argparse
@@ -30,6 +30,7 @@ import signal
 import sys
 from pathlib import Path
 
+from seal import ROOT
 from seal.environment.client import EnvironmentFault
 from seal.evaluation.endpoint import STRUCTURED, is_url
 from seal.evaluation.evaluate import SUITES, Request, evaluate
@@ -37,13 +38,13 @@ from seal.evaluation.faults import EvaluationError
 from seal.evaluation.official_tau2 import USER_MODEL
 from seal.evaluation.tables import model_figures, show
 from seal.formats import FORMATS
-from seal.launch.folders import ROOT, RunError
+from seal.launch.folders import RunError
 from seal.launch.recipe import RecipeError
 from seal.records.validation_log import BadValidationLog
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    """The command line; `vllm` is what follows --."""
+    """The command line; `vllm` holds the arguments after --."""
     cut = argv.index("--") if "--" in argv else len(argv)
     parser = argparse.ArgumentParser(
         prog="evaluate.py",
@@ -52,7 +53,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     )
     option = parser.add_argument
     option("--model", metavar="FOLDER|URL", help="what to evaluate")
-    option("--suite", choices=SUITES, help="on what")
+    option("--suite", choices=SUITES, help="what to evaluate it on")
     option(
         "--out",
         type=Path,
@@ -82,8 +83,12 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="how the model writes calls, if not as --conf says; structured: the endpoint reads "
         "them out of the text itself (bfcl_v3; the official programs always want that)",
     )
-    option("--tasks", type=_positive, metavar="N", help="only so many (a domain or category each)")
-    option("--concurrency", type=_positive, default=32, metavar="N", help="at once (default 32)")
+    option(
+        "--tasks", type=_positive, metavar="N", help="number of tasks, of a domain or category each"
+    )
+    option(
+        "--concurrency", type=_positive, default=32, metavar="N", help="tasks at once (default 32)"
+    )
     option("--json", type=Path, metavar="FILE", help="write the tables' figures, as shares")
     option("--table", nargs="+", type=_named, metavar="NAME=DIR", help="print the paper's tables")
     v3 = parser.add_argument_group("bfcl_v3").add_argument
@@ -109,11 +114,11 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     if bool(args.table) == bool(args.model) or bool(args.model) != bool(args.suite):
         parser.error("expected --model and --suite, or --table")
     if args.vllm and is_url(args.model or ""):
-        parser.error("what follows -- is for the vLLM that serves a folder; --model is an address")
+        parser.error("arguments after -- are for the vLLM of a folder, and --model is an address")
     if args.served_model and not is_url(args.model or ""):
         parser.error("--served-model is for the address of an endpoint")
     if args.tool_format == STRUCTURED and args.model and not is_url(args.model):
-        parser.error("--tool-format structured is for an endpoint; a folder's text is ours")
+        parser.error("--tool-format structured is for an endpoint; we parse a folder's text")
     return args
 
 

@@ -1,20 +1,20 @@
 """Summarise validation logs: pass rate by step and category, with intervals and a comparison.
 
-In: --val-dir, a folder with one <step>.jsonl a validation, a line a rollout, as training writes
-it; --parquet, the evaluation file of the run, which says which tasks the logs should hold. Out: a
-table a suite on the terminal, and the same figures as --json, --csv and --plot.
+In: --val-dir, a folder with a file <step>.jsonl for each validation, one line a rollout, as
+training writes it; --parquet, the evaluation file of the run, which says what the logs should hold.
+Out: a table for each suite on the terminal, and the same figures as --json, --csv and --plot.
 
-Every pass rate stands with its 95 % Wilson interval and n, the number of rollouts. The last row of
-a step is the average as the paper averages: the unweighted mean of the category rates, with the
-Wilson interval of all n. A second table leaves out the tasks that are known to be defective. With
---baseline-dir each rate is compared with another run's: the difference in percentage points on the
-tasks that both hold, how many of these became better and worse, and the p-value of the exact
-McNemar test on them. Where the logs hold them, the tokens of a rollout after its prompt and the
-share of rollouts that a limit ended, of steps or of tokens, stand beside it.
+Each pass rate comes with its 95 % Wilson interval and n, the number of rollouts. The last row of a
+step is the paper's average: the unweighted mean of the category rates, with the Wilson interval of
+all n. A second table leaves out the tasks that are known to be defective. --baseline-dir compares
+each rate with another run's: the difference in percentage points on the tasks that both hold, how
+many of these became better and worse, and the p-value of the exact McNemar test on them. If the
+logs hold them, there are two more columns: the tokens of a rollout after its prompt, and the share
+of rollouts that a limit of steps or tokens ended.
 
-Exit status: 0; 1 where a file cannot be used (one sentence and nothing else), or where tasks are
-missing from the logs or duplicate (everything is printed and written, with a sentence a step),
-which --allow-incomplete accepts; 2 where the command line is wrong.
+Exit status: 0; 1 if a file cannot be used (one sentence and nothing else), or if tasks are missing
+from the logs or duplicate (everything is printed and written, with a sentence for each step), which
+--allow-incomplete accepts; 2 if the command line is wrong.
 """
 
 import argparse
@@ -22,13 +22,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from seal import ROOT
 from seal.evaluation.faults import EvaluationError
 from seal.records.validation_log import BadValidationLog
 from seal.study.validation_files import read_summary
 from seal.study.validation_plot import write_plot
 from seal.study.validation_tables import show, write_csv, write_json
 
-ROOT = Path(__file__).resolve().parents[1]
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
 
 
@@ -45,20 +45,20 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "--parquet",
         required=True,
         help="evaluation file of the run, e.g. data/bfcl_eval_400.parquet; its column "
-        "__rollout_n__, where it has one, says how many rollouts a task has",
+        "__rollout_n__, if it has one, says how many rollouts a task has",
         **file,
     )
     option("--bfcl-jsonl", help="multi_turn_processed.jsonl: checks --parquet's tasks", **file)
     option(
         "--baseline-dir",
-        help="logs of another run on the same tasks: each step is compared with its same step, or "
+        help="logs of another run on the same tasks: each step is compared with the same step, or "
         "with its only one",
         **folder,
     )
     option(
         "--defective",
         help='list of defective tasks, {"tasks": [{"task_id": ...}, ...]} '
-        f"(default {DEFECTIVE.relative_to(ROOT)}, where it is there)",
+        f"(default {DEFECTIVE.relative_to(ROOT)}, if it exists)",
         **file,
     )
     option(

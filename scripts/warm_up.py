@@ -24,7 +24,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from seal import ROOT
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 from seal.launch.recipe import EXP, RecipeError
 from seal.train.backbone import BackboneError
 from seal.warm_up.supervised import DemonstrationError

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.records.json_lines import LineReader
 

@@ -25,7 +25,7 @@ from benchmarks.gpu_smoke.figures import Followed
 from benchmarks.gpu_smoke.kept import SmokeError
 from benchmarks.gpu_smoke.sampling import GpuSampler
 from seal import ROOT
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 from seal.launch.processes import Family, tail
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import PHASES, ROLLOUTS

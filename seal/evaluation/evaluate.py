@@ -16,6 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from seal import ROOT
 from seal.environment.client import EnvironmentClient
 from seal.evaluation import benchmark, local_model, official_bfcl, official_tau2
 from seal.evaluation.endpoint import (
@@ -36,7 +37,7 @@ from seal.evaluation.settings import (
     v3_settings,
 )
 from seal.evaluation.tables import ModelFigures, model_figures
-from seal.launch.folders import ROOT
+from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.launch.recipe import load_recipe
 from seal.launch.service import check_service, start_service, token, urls
@@ -50,40 +51,26 @@ _SUMMARY = ROOT / "scripts/stats_validation_bfcl.py"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be evaluated, with the names of the command line's options."""
+    """What is to be evaluated: the options of scripts/evaluate.py, whose --help explains each."""
 
     model: str
     """A folder in Hugging Face's layout, or the address of an endpoint."""
     suite: str
     """One of SUITES."""
     out: Path | None
-    """Folder of this model's evaluations; None: named after the model, in OUT."""
     served_model: str | None
-    """The model of an endpoint that serves several."""
     conf: Path
-    """The recipe that the model was trained with."""
     backbone: str | None
-    """Its backbone; None: the recipe's."""
     override: Sequence[str]
-    """Hydra overrides of the recipe."""
     tool_format: str | None
-    """How the model writes calls; None: as the recipe says."""
     tasks: int | None
-    """Number of tasks, in the official suites of each category or domain; None: all."""
     concurrency: int
-    """Tasks at once."""
     parquet: Path | None
-    """Evaluation file of bfcl_v3; None: EVALUATION_FILE."""
     env_url: str | None
-    """Address of the environment service; None: the recipe's."""
     with_bfcl: bool
-    """Whether to start an environment service."""
     categories: str | None
-    """Categories of a bfcl_v4 suite, separated by commas; None: all."""
     user_llm: str
-    """The model that plays tau2's users, as litellm names it."""
     trials: int
-    """Simulations of each tau2 task."""
     vllm: Sequence[str]
     """Further arguments for the vLLM that serves a folder."""
 
@@ -147,148 +134,130 @@ def evaluate(request: Request) -> tuple[ModelFigures, int]:
     tasks: list[EvaluationTask] = []
     if request.suite == BFCL_V3:
         tasks = benchmark.read_tasks(request.evaluation_file, request.tasks)
-    settings = _settings(request, recipe, endpoint, tasks)
-    failed = 0
+    family = Family()
+    evaluation = _Evaluation(request, recipe, endpoint, tasks, out / request.suite, family)
+    settings = evaluation.settings()
     with contextlib.ExitStack() as closing:
         out.mkdir(parents=True, exist_ok=True)
         closing.enter_context(locked(out, request.suite))
-        folder = out / request.suite
-        keep_settings(folder, settings)
-        family = Family()
+        keep_settings(evaluation.folder, settings)
         closing.callback(family.end)
-        if request.suite == BFCL_V3:
-            failed = _run_bfcl_v3(request, recipe, endpoint, tasks, folder, family)
-        else:
-            log = out / f"{request.suite}-vllm.log"
-            endpoint = endpoint or _serve(request, recipe, log, family)
-            _run_official(request, endpoint, folder, family)
+        failed = evaluation.bfcl_v3() if request.suite == BFCL_V3 else evaluation.official()
     return model_figures(name, out), failed
 
 
-def _settings(
-    request: Request,
-    recipe: DictConfig,
-    endpoint: Endpoint | None,
-    tasks: Sequence[EvaluationTask],
-) -> dict[str, Any]:
-    """What the results depend on."""
-    model = (
-        endpoint_settings(endpoint)
-        if endpoint
-        else folder_settings(
-            Path(request.model), recipe, request.parsed_format(recipe), request.vllm
-        )
-    )
-    if request.suite == BFCL_V3:
-        decoding = decoding_of(recipe, request.tool_format)
-        suite = v3_settings(request.evaluation_file, tasks, decoding)
-    elif request.suite == TAU2:
-        suite = {"user_llm": request.user_llm, "trials": request.trials}
-    else:
-        suite = {"categories": list(request.official_categories)}
-    return {"suite": request.suite, "tasks": request.tasks, **model, **suite}
+@dataclass
+class _Evaluation:
+    """A request with everything that it names."""
 
+    request: Request
+    recipe: DictConfig
+    endpoint: Endpoint | None
+    """None: a vLLM is started for the model's folder."""
+    tasks: Sequence[EvaluationTask]
+    """Tasks of bfcl_v3; empty for the other suites."""
+    folder: Path
+    """The suite's folder."""
+    family: Family
+    """The processes that are started."""
 
-def _serve(request: Request, recipe: DictConfig, log: Path, family: Family) -> Endpoint:
-    """Start a vLLM for the folder that was named."""
-    port = local_model.free_port()
-    tool_format = request.parsed_format(recipe)
-    command = local_model.serving_command(
-        Path(request.model), port, recipe, tool_format, log.parent, request.vllm
-    )
-    console.print(f"starting vLLM for {request.model} (log: {log})", highlight=False)
-    url = local_model.serve(command, recipe, port, family, log)
-    return asyncio.run(find_endpoint(url, None, None))
-
-
-def _run_bfcl_v3(
-    request: Request,
-    recipe: DictConfig,
-    endpoint: Endpoint | None,
-    tasks: Sequence[EvaluationTask],
-    folder: Path,
-    family: Family,
-) -> int:
-    """Play the missing tasks and print their summary; returns the number of failed tasks."""
-    parquet, log = request.evaluation_file, folder / benchmark.LOG
-    if request.tasks:
-        parquet = benchmark.chosen_rows(parquet, tasks, folder)
-    missing = benchmark.missing_tasks(tasks, log)
-    failed = 0
-    if missing:
-        if request.env_url:
-            recipe.env_service.env_url = request.env_url
-        if request.with_bfcl:
-            recipe.env_service.env_url = f"http://127.0.0.1:{local_model.free_port()}"
-            start_service(recipe, family, folder / "service.log")
+    def settings(self) -> dict[str, Any]:
+        """What the results depend on."""
+        request, recipe = self.request, self.recipe
+        found: dict[str, Any] = {"suite": request.suite, "tasks": request.tasks}
+        if self.endpoint:
+            found |= endpoint_settings(self.endpoint)
         else:
-            check_service(recipe)
-        endpoint = endpoint or _serve(request, recipe, folder / "vllm.log", family)
-        failed = asyncio.run(_play(request, recipe, endpoint, missing, len(tasks), log))
-    if log.exists() and log.stat().st_size:
-        compared = ["--val-dir", str(folder), "--parquet", str(parquet)]
-        subprocess.run([sys.executable, str(_SUMMARY), *compared], check=False)
-    return failed
+            tool_format = request.parsed_format(recipe)
+            found |= folder_settings(Path(request.model), recipe, tool_format, request.vllm)
+        if request.suite == BFCL_V3:
+            decoding = decoding_of(recipe, request.tool_format)
+            return found | v3_settings(request.evaluation_file, self.tasks, decoding)
+        if request.suite == TAU2:
+            return found | {"user_llm": request.user_llm, "trials": request.trials}
+        return found | {"categories": list(request.official_categories)}
 
+    def bfcl_v3(self) -> int:
+        """Play the missing tasks and print their summary; returns the number of failed tasks."""
+        parquet, log = self.request.evaluation_file, self.folder / benchmark.LOG
+        if self.request.tasks:
+            parquet = benchmark.chosen_rows(parquet, self.tasks, self.folder)
+        missing = benchmark.missing_tasks(self.tasks, log)
+        failed = 0
+        if missing:
+            service = self.recipe.env_service
+            if self.request.env_url:
+                service.env_url = self.request.env_url
+            if self.request.with_bfcl:
+                service.env_url = f"http://127.0.0.1:{free_port()}"
+                start_service(self.recipe, self.family, self.folder / "service.log")
+            else:
+                check_service(self.recipe)
+            endpoint = self._served(self.folder / "vllm.log")
+            failed = asyncio.run(self._play(endpoint, missing, log))
+        if log.exists() and log.stat().st_size:
+            compared = ["--val-dir", str(self.folder), "--parquet", str(parquet)]
+            subprocess.run([sys.executable, str(_SUMMARY), *compared], check=False)
+        return failed
 
-async def _play(
-    request: Request,
-    recipe: DictConfig,
-    endpoint: Endpoint,
-    missing: Sequence[EvaluationTask],
-    total: int,
-    log: Path,
-) -> int:
-    """Play the missing tasks with a progress bar; returns the number of failed tasks."""
-    passed = 0.0
-    client = EnvironmentClient(urls(recipe), recipe.env_service.env_type, token=token(recipe))
-    async with client:
-        with progress_bar() as progress:
-            bar = progress.add_task(endpoint.model, total=total, completed=total - len(missing))
+    async def _play(self, endpoint: Endpoint, missing: Sequence[EvaluationTask], log: Path) -> int:
+        """Play tasks with a progress bar; returns the number of failed tasks."""
+        passed, service, total = 0.0, self.recipe.env_service, len(self.tasks)
+        client = EnvironmentClient(urls(self.recipe), service.env_type, token=token(self.recipe))
+        async with client:
+            with progress_bar() as progress:
+                bar = progress.add_task(endpoint.model, total=total, completed=total - len(missing))
 
-            def on_score(score: float) -> None:
-                nonlocal passed
-                passed += score
-                description = f"{endpoint.model}, {passed:.0f} passed"
-                progress.update(bar, advance=1, description=description)
+                def on_score(score: float) -> None:
+                    nonlocal passed
+                    passed += score
+                    description = f"{endpoint.model}, {passed:.0f} passed"
+                    progress.update(bar, advance=1, description=description)
 
-            outcome = await benchmark.evaluate(
-                missing,
-                client,
-                endpoint,
-                decoding_of(recipe, request.tool_format),
-                log,
-                attempts=int(recipe.env_service.attempts),
-                concurrency=request.concurrency,
-                on_score=on_score,
-            )
-    for task_id, fault in outcome.failed.items():
-        sys.stderr.write(f"evaluate: {task_id} was not scored: {fault}\n")
-    if outcome.failed:
-        left = len(missing) - outcome.finished
-        sys.stderr.write(f"evaluate: {left} tasks are left; the same command goes on\n")
-    return len(outcome.failed)
+                outcome = await benchmark.evaluate(
+                    missing,
+                    client,
+                    endpoint,
+                    decoding_of(self.recipe, self.request.tool_format),
+                    log,
+                    attempts=int(service.attempts),
+                    concurrency=self.request.concurrency,
+                    on_score=on_score,
+                )
+        for task_id, fault in outcome.failed.items():
+            sys.stderr.write(f"evaluate: {task_id} was not scored: {fault}\n")
+        if outcome.failed:
+            left = len(missing) - outcome.finished
+            sys.stderr.write(f"evaluate: {left} tasks are left; the same command goes on\n")
+        return len(outcome.failed)
 
+    def official(self) -> int:
+        """Run bfcl-eval or tau2-bench, which fail as a whole; returns 0."""
+        request = self.request
+        endpoint = self._served(self.folder.with_name(f"{request.suite}-vllm.log"))
+        asyncio.run(check_calls_tools(endpoint))
+        options: dict[str, Any] = {"tasks": request.tasks, "concurrency": request.concurrency}
+        options["family"] = self.family
+        if request.suite == TAU2:
+            options |= {"user_model": request.user_llm, "trials": request.trials}
+            official_tau2.run(endpoint, self.folder, **options)
+        else:
+            official_bfcl.run(endpoint, self.folder, request.official_categories, **options)
+        return 0
 
-def _run_official(request: Request, endpoint: Endpoint, folder: Path, family: Family) -> None:
-    """Run bfcl-eval or tau2-bench against the endpoint."""
-    asyncio.run(check_calls_tools(endpoint))
-    if request.suite == TAU2:
-        official_tau2.run(
-            endpoint,
-            folder,
-            user_model=request.user_llm,
-            trials=request.trials,
-            tasks=request.tasks,
-            concurrency=request.concurrency,
-            family=family,
+    def _served(self, log: Path) -> Endpoint:
+        """The endpoint; a vLLM of our own if the model is a folder."""
+        if self.endpoint:
+            return self.endpoint
+        model, port = self.request.model, free_port()
+        command = local_model.serving_command(
+            Path(model),
+            port,
+            self.recipe,
+            self.request.parsed_format(self.recipe),
+            log.parent,
+            self.request.vllm,
         )
-    else:
-        official_bfcl.run(
-            endpoint,
-            folder,
-            request.official_categories,
-            tasks=request.tasks,
-            concurrency=request.concurrency,
-            family=family,
-        )
+        console.print(f"starting vLLM for {model} (log: {log})", highlight=False)
+        url = local_model.serve(command, self.recipe, port, self.family, log)
+        return asyncio.run(find_endpoint(url, None, None))

@@ -5,7 +5,6 @@ the base address of a server that answers.
 """
 
 import json
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,13 +20,6 @@ from seal.launch.recipe import model_length
 START_S = 1800.0
 """Seconds to become healthy: loading a large model from a slow disk, and graph capture."""
 CHAT_TEMPLATE = "chat_template.jinja"
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def check_model(path: Path) -> None:

@@ -1,7 +1,7 @@
 """BFCL V4's agentic suites by the official program: bfcl-eval's generate and evaluate.
 
 In: an endpoint that returns `tool_calls`, a folder. Out: bfcl-eval's own score files in the folder,
-read into `CategoryScore`s. scripts/bfcl_endpoint.py runs the program in .venv-bfcl-official. If the
+and their accuracies. scripts/bfcl_endpoint.py runs the program in .venv-bfcl-official. If the
 endpoint or the search engine failed at a question, its result is removed before the judging: the
 question is asked again, and never scored.
 """
@@ -11,14 +11,13 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seal import ROOT
 from seal.evaluation.endpoint import Endpoint, is_about_length
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.programs import watch
-from seal.launch.folders import ROOT
 from seal.launch.processes import Family
 from seal.records.json_lines import BadLine, json_lines, read_json_lines
 from seal.records.whole_file import write_whole
@@ -36,16 +35,6 @@ ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 SEARCH_FAILED = "[evaluation] the search engine failed"
 """Answer of the search tool in scripts/bfcl_endpoint.py then; bfcl-eval's log holds it."""
 _ENDPOINT_ERROR = re.compile(r"^openai\.(\w+)(.*)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class CategoryScore:
-    """bfcl-eval's score of one category."""
-
-    accuracy: float
-    """Share from 0 to 1."""
-    correct: int
-    total: int
 
 
 def check_can_run(suite: str, categories: Sequence[str]) -> None:
@@ -238,8 +227,8 @@ def _memory(entry_id: str) -> tuple[str, str]:
     return category, place.split("-")[1] if "-" in place else ""
 
 
-def read_scores(folder: Path) -> dict[str, CategoryScore]:
-    """bfcl-eval's scores in a folder, by category.
+def read_scores(folder: Path) -> dict[str, float]:
+    """bfcl-eval's accuracies in a folder, as shares from 0 to 1 by category.
 
     Raises:
         EvaluationError: A score file cannot be read.
@@ -250,9 +239,7 @@ def read_scores(folder: Path) -> dict[str, CategoryScore]:
         try:
             # A head with the counts, then a line for each entry that failed.
             head = json.loads(file.read_text("utf-8").partition("\n")[0])
-            scores[category] = CategoryScore(
-                float(head["accuracy"]), int(head["correct_count"]), int(head["total_count"])
-            )
+            scores[category] = float(head["accuracy"])
         except (ValueError, KeyError, TypeError) as error:
             raise EvaluationError(f"{file} is no score file of bfcl-eval ({error!r})") from None
     return scores

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seal import ROOT
 from seal.evaluation.endpoint import Endpoint
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.programs import watch
-from seal.launch.folders import ROOT
 from seal.launch.processes import Family
 
 ENVIRONMENT = ROOT / ".venv-tau2"

@@ -4,10 +4,9 @@ In: a command and a function that counts what it has finished. Out: nothing, or 
 end of the log.
 """
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -26,18 +25,16 @@ from seal.launch.processes import Family, tail
 console = Console(stderr=True)
 
 
-@contextlib.contextmanager
-def progress_bar() -> Iterator[Progress]:
+def progress_bar() -> Progress:
     """A bar on the terminal; a file gets only its last state."""
-    with Progress(
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
-    ) as progress:
-        yield progress
+    )
 
 
 def watch(

@@ -112,7 +112,7 @@ def _bfcl_v4(suite: str, column: str) -> _Reader:
         if lacking:
             return {}, [f"not evaluated: {', '.join(lacking)}"]
         # The unweighted mean, as in bfcl-eval and the paper.
-        return {column: fmean(score.accuracy for score in scores.values())}, []
+        return {column: fmean(scores.values())}, []
 
     return read
 

@@ -11,6 +11,13 @@ from seal.launch.folders import RunError
 from seal.launch.processes import tail
 
 
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def check_port(host: str, port: int) -> None:
     """Check that a server could listen at this address.
 

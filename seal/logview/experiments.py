@@ -38,6 +38,7 @@ RUNNING_S = 600.0
 """A run without a noted end counts as running until its files are this many seconds old."""
 
 Step = int
+_KEEP_PHASE, _KEEP_ROUND, _KEEP_METRICS = keep(Phase), keep(Round), keep(Metrics)
 Points = list[tuple[Step, float]]
 """A metric's values with their steps, ascending."""
 
@@ -144,7 +145,7 @@ class Run:
 
     def state(self) -> State:
         """What the run did last."""
-        phases = self._files.contents(self.folder / "loop" / PHASES, keep(Phase)).lines
+        phases = self._files.contents(self.folder / "loop" / PHASES, _KEEP_PHASE).lines
         rounds = self.rounds()[0]
         return State(
             name=self.name,
@@ -158,13 +159,13 @@ class Run:
 
     def rounds(self) -> tuple[dict[Step, Round], tuple[str, ...]]:
         """Finished rounds by step in ascending order, and what could not be read."""
-        contents = self._files.contents(self.folder / "loop" / ROUNDS, keep(Round))
+        contents = self._files.contents(self.folder / "loop" / ROUNDS, _KEEP_ROUND)
         by_step = {line.kept.step: line.kept for line in contents.lines}
         return dict(sorted(by_step.items())), contents.faults
 
     def metrics(self) -> tuple[dict[str, Points], tuple[str, ...]]:
         """Values of every metric with their steps, and what could not be read."""
-        contents = self._files.contents(self.folder / "metrics.jsonl", keep(Metrics))
+        contents = self._files.contents(self.folder / "metrics.jsonl", _KEEP_METRICS)
         by_name: dict[str, dict[Step, float]] = {}
         for line in contents.lines:
             for name, value in line.kept.data.items():
@@ -245,7 +246,7 @@ class Run:
     def _logged_steps(self) -> Contents[Step]:
         # All rollouts of a run are in one file: each is checked only when its step is looked at.
         path = self.folder / "loop" / ROLLOUTS
-        return self._files.contents(path, lambda _, line: parsed(OfStep, line).step)
+        return self._files.contents(path, _keep_step)
 
     def _labelled(self, step: Step) -> tuple[list[TrainedRollout], tuple[str, ...]]:
         contents = self._logged_steps()
@@ -280,6 +281,10 @@ def pass_rates(metrics: Mapping[str, Points]) -> dict[str, Points]:
 def group_of(uid: str) -> str:
     """The part of a uid that the rollouts of a GRPO group share: all but the last two numbers."""
     return uid.rsplit("_", 2)[0]
+
+
+def _keep_step(_: int, line: dict[str, Any]) -> Step:
+    return parsed(OfStep, line).step
 
 
 def _line(contents: Contents[Any], number: int, place: str) -> Line[Any]:

@@ -7,8 +7,8 @@ appended. Of each line only the result of `keep` stays in memory.
 A last line without its line end is still being written and is left for the next time.
 """
 
+import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,15 +174,8 @@ class Files:
     """
 
     def __init__(self, most: int = 64) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._open: OrderedDict[Path, GrowingFile[Any]] = OrderedDict()
+        self._open = functools.lru_cache(most)(GrowingFile[Any])
 
     def contents(self, path: Path, keep: Keep[Kept]) -> Contents[Kept]:
-        """A file's complete lines now. One path always goes with one `keep`."""
-        with self._lock:
-            growing: GrowingFile[Kept] = self._open.setdefault(path, GrowingFile(path, keep))
-            self._open.move_to_end(path)
-            while len(self._open) > self._most:
-                self._open.popitem(last=False)
-        return growing.contents()
+        """A file's complete lines now. The same `keep` object finds the same index again."""
+        return self._open(path, keep).contents()

@@ -11,7 +11,7 @@ other, so intervals over them are too narrow. Differences are therefore tested o
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from statistics import NormalDist, fmean
 
 from seal.records.validation_log import Rollout
@@ -168,15 +168,8 @@ def suite_results(rollouts: Iterable[Rollout], suite: str) -> dict[str, TaskResu
 
 
 def _mean_lengths(every: Sequence[Lengths]) -> Lengths:
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return fmean(known) if len(known) == len(values) else None
-
-    return Lengths(
-        mean([one.prompt_tokens for one in every]),
-        mean([one.response_tokens for one in every]),
-        mean([one.truncated for one in every]),
-    )
+    columns = zip(*map(astuple, every), strict=True)
+    return Lengths(*(None if None in column else fmean(column) for column in columns))
 
 
 def rates(results: Mapping[str, TaskResult]) -> dict[str, Rate]:

@@ -5,6 +5,7 @@ differs. Compared are the resolved configurations, versions, data files, startin
 interface texts, and the groups that were lost to faults of the environment.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -95,7 +96,7 @@ def _check_configuration(
     compose: Compose,
 ) -> None:
     """A key that recipe or seed set must have that value; any other key must be equal in both."""
-    said = [compose(study.run_overrides(*run)) for run in (first, other)]
+    said = [compose(tuple(study.run_overrides(*run))) for run in (first, other)]
     one, two = runs[first].config, runs[other].config
     wrong = []
     for key in sorted(one.keys() | two.keys()):
@@ -118,16 +119,12 @@ def _check_configuration(
 
 
 def _composed(conf: Path) -> Compose:
-    known: dict[tuple[str, ...], dict[str, Any]] = {}
-
+    @functools.cache
     def compose(overrides: Sequence[str]) -> dict[str, Any]:
-        key = tuple(overrides)
-        if key not in known:
-            try:
-                known[key] = dict(flat(OmegaConf.to_container(load_recipe(conf, overrides))))
-            except RecipeError as error:
-                raise StudyError(str(error)) from error
-        return known[key]
+        try:
+            return dict(flat(OmegaConf.to_container(load_recipe(conf, overrides))))
+        except RecipeError as error:
+            raise StudyError(str(error)) from error
 
     return compose
 

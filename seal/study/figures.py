@@ -3,7 +3,7 @@
 In: the document that `report` makes, and a folder. Out: files beside the page.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw all plots; returns the files."""
     files: list[Path] = []
     for name, suite in document["suites"].items():
-        panels = {f"suite {name}, mean of the seeds (%)": _percent(suite["curves"])}
-        files += _figure(panels, folder / name)
+        panels = {f"suite {name}, mean of the seeds (%)": suite["curves"]}
+        files += _figure(panels, folder / name, scale=100)
     training = document["training"]
     metrics = {recipe: one["metrics"] for recipe, one in training.items()}
     names = list(dict.fromkeys(key for one in metrics.values() for key in one))
@@ -36,20 +36,9 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
     return files
 
 
-def _percent(curves: Mapping[str, Any]) -> dict[str, Any]:
-    def scaled(value: float | None) -> float | None:
-        return None if value is None else 100 * value
-
-    return {
-        recipe: {
-            step: {end: scaled(band[end]) for end in ("mean", "low", "high")}
-            for step, band in by_step.items()
-        }
-        for recipe, by_step in curves.items()
-    }
-
-
-def _figure(panels: Mapping[str, Mapping[str, Any]], path: Path) -> Iterator[Path]:
+def _figure(
+    panels: Mapping[str, Mapping[str, Any]], path: Path, scale: float = 1.0
+) -> Iterator[Path]:
     """A panel for each metric, a line with a band for each recipe; written as SVG and PNG."""
     # Imported here because it takes a second, and --help does not need it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -63,7 +52,7 @@ def _figure(panels: Mapping[str, Mapping[str, Any]], path: Path) -> Iterator[Pat
     for axes in every[len(panels) :]:
         axes.set_visible(False)
     for axes, (title, curves) in zip(every, panels.items(), strict=False):
-        _panel(axes, curves)
+        _panel(axes, curves, scale)
         axes.set_title(title, fontsize="medium")
     handles, labels = every[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
@@ -73,15 +62,16 @@ def _figure(panels: Mapping[str, Mapping[str, Any]], path: Path) -> Iterator[Pat
         yield file
 
 
-def _panel(axes: Any, curves: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> None:
+def _panel(axes: Any, curves: Mapping[str, Mapping[str, Mapping[str, Any]]], scale: float) -> None:
     for place, (recipe, by_step) in enumerate(curves.items()):
         steps = [int(step) for step in by_step]
         colour = COLOURS[place % len(COLOURS)]
         style = STYLES[place // len(COLOURS) % len(STYLES)]
-        means: Sequence[Any] = [band["mean"] for band in by_step.values()]
+        bands = list(by_step.values())
+        means = [scale * band["mean"] for band in bands]
         axes.plot(steps, means, style, color=colour, label=recipe, marker=".")
-        lows, highs = ([band[end] for band in by_step.values()] for end in ("low", "high"))
-        if None not in lows:
+        if all(band["low"] is not None for band in bands):
+            lows, highs = ([scale * band[end] for band in bands] for end in ("low", "high"))
             axes.fill_between(steps, lows, highs, color=colour, alpha=0.1, linewidth=0)
     axes.set_xlabel("training step")
     axes.grid(alpha=0.3)

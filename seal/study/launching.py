@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 from seal.records.checkpoint_folder import latest_whole
 from seal.records.loop_log import ROUNDS
 from seal.study.definition import Study, StudyError

@@ -3,7 +3,7 @@
 In: the document that `report` makes. Out: text, which refers to the plots that `figures` draws.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 RULES = {
@@ -73,13 +73,12 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
 def _table(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     sampled = [one for one in figures if "pass_at" in one]
     ks = list(sampled[0]["pass_at"]) if sampled else []
-    yield _row(
+    yield from _head(
         *("recipe", "seeds", "steps", "mean", "by seed", "interquartile mean"),
         *(f"pass@{k}" for k in ks),
         *(f"pass^{k}" for k in ks),
         *("difference", "probability of improvement"),
     )
-    yield _row(*["---"] * (8 + 2 * len(ks)))
     for one in figures:
         against = one.get("against_baseline")
         difference = improvement = "-"
@@ -108,37 +107,40 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     yield "![Metrics of the rounds](training.svg)\n"
     yield "![Shares of the labels among all turns](labels.svg)\n"
     yield "Mean over all steps and seeds:\n"
-    names = list(dict.fromkeys(key for one in training.values() for key in one["metrics"]))
-    yield _row("", *training)
-    yield _row("---", *["---"] * len(training))
-    for name in names:
-        cells = []
-        for one in training.values():
-            values = [step["mean"] for step in one["metrics"].get(name, {}).values()]
-            cells.append(f"{sum(values) / len(values):.4f}" if values else "-")
-        yield _row(f"`{name}`", *cells)
-    yield ""
+    yield from _by_recipe("", training, "metrics", _mean_of_steps)
     yield "Parts of the interface, share of all rounds in which each was on for the next round:\n"
-    parts = list(dict.fromkeys(key for one in training.values() for key in one["interface"]))
-    if not parts:
+    if not any(one["interface"] for one in training.values()):
         yield "none was on in any run.\n"
         return
-    yield _row("part", *training)
-    yield _row("---", *["---"] * len(training))
-    for part in parts:
-        cells = []
-        for one in training.values():
-            steps = max((len(by_step) for by_step in one["metrics"].values()), default=0)
-            on = sum(one["interface"].get(part, {}).values())
-            cells.append(f"{100 * on / max(1, steps):.0f} %")
-        yield _row(f"`{part}`", *cells)
+    yield from _by_recipe("part", training, "interface", _share_of_rounds)
+
+
+def _by_recipe(
+    head: str, training: Mapping[str, Any], kind: str, cell: Callable[[Mapping[str, Any], str], str]
+) -> Iterator[str]:
+    """A table with a column for each recipe and a row for each name among its `kind`."""
+    yield from _head(head, *training)
+    for name in dict.fromkeys(name for one in training.values() for name in one[kind]):
+        yield _row(f"`{name}`", *(cell(one, name) for one in training.values()))
     yield ""
+
+
+def _mean_of_steps(recipe: Mapping[str, Any], metric: str) -> str:
+    values = [step["mean"] for step in recipe["metrics"].get(metric, {}).values()]
+    return f"{sum(values) / len(values):.4f}" if values else "-"
+
+
+def _share_of_rounds(recipe: Mapping[str, Any], part: str) -> str:
+    rounds = max((len(by_step) for by_step in recipe["metrics"].values()), default=0)
+    on = sum(recipe["interface"].get(part, {}).values())
+    return f"{100 * on / max(1, rounds):.0f} %"
 
 
 def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
     yield "## Cost of a run\n"
-    yield _row("recipe", "tokens trained on", "s a step", "wall min", "core hours", "GPU hours")
-    yield _row(*["---"] * 6)
+    yield from _head(
+        "recipe", "tokens trained on", "s a step", "wall min", "core hours", "GPU hours"
+    )
     for recipe, one in cost.items():
         step = "-" if one["step_s"] is None else f"{one['step_s']:.1f}"
         yield _row(
@@ -159,6 +161,12 @@ def _points(estimate: Mapping[str, Any], sign: bool = False) -> str:
         return value
     low, high = (format(100 * estimate[end], form) for end in ("low", "high"))
     return f"{value} ({low} to {high})"
+
+
+def _head(*cells: str) -> Iterator[str]:
+    """The first two lines of a table."""
+    yield _row(*cells)
+    yield _row(*["---"] * len(cells))
 
 
 def _row(*cells: str) -> str:

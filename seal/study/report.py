@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
 from scipy import stats
 
 from seal.coevolution.labels import Label
@@ -177,33 +176,29 @@ def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str
     The wall time of a run is that of all its launches, also failed and interrupted ones. If the
     study did not launch it, its wall time is that of its steps and validations.
     """
-    tokens, step_s, wall_s, core_h, gpu_h = [], [], [], [], []
-    for (name, _), logs in runs.items():
-        if name != recipe:
-            continue
+    costs: dict[str, list[float]] = {}
+    step_s: list[float] = []
+    for logs in (logs for (name, _), logs in runs.items() if name == recipe):
         every = logs.metrics.values()
-        tokens.append(sum(one.get("perf/total_num_tokens", 0.0) for one in every))
         steps = [one["timing_s/step"] for one in every if "timing_s/step" in one]
-        step_s.append(fmean(steps) if steps else math.nan)
+        step_s += [fmean(steps)] if steps else []
         launched = launches.get(logs.name)
-        wall = (
-            launched.seconds
-            if launched
-            else sum(steps) + sum(one.get("timing_s/testing", 0.0) for one in every)
-        )
-        wall_s.append(wall)
+        testing = sum(one.get("timing_s/testing", 0.0) for one in every)
+        wall = launched.seconds if launched else sum(steps) + testing
         nodes = int(logs.config["trainer.nnodes"])
         on_gpus = logs.config["trainer.device"] == "cuda"
         gpus = nodes * int(logs.config["trainer.n_gpus_per_node"]) if on_gpus else 0
-        gpu_h.append(wall * gpus / 3600)
-        core_h.append(wall * nodes * int(logs.records[0]["machine"]["cores"] or 1) / 3600)
-    return {
-        "trained_tokens": fmean(tokens),
-        "step_s": float(np.nanmean(step_s)) if not all(map(math.isnan, step_s)) else None,
-        "wall_s": fmean(wall_s),
-        "core_hours": fmean(core_h),
-        "gpu_hours": fmean(gpu_h),
-    }
+        cores = nodes * int(logs.records[0]["machine"]["cores"] or 1)
+        for key, value in {
+            "trained_tokens": sum(one.get("perf/total_num_tokens", 0.0) for one in every),
+            "wall_s": wall,
+            "core_hours": wall * cores / 3600,
+            "gpu_hours": wall * gpus / 3600,
+        }.items():
+            costs.setdefault(key, []).append(value)
+    means = {key: fmean(values) for key, values in costs.items()}
+    seconds = fmean(step_s) if step_s else None
+    return {"trained_tokens": means.pop("trained_tokens"), "step_s": seconds, **means}
 
 
 def sibling_tasks(suite_tasks: Sequence[str], training: Sequence[str]) -> frozenset[str]:

@@ -14,7 +14,7 @@ import real_tokenizers
 from get_smollm2 import GGUF
 from transformers import AutoTokenizer
 
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 from seal.launch.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

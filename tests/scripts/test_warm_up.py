@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 from seal.launch.recipe import EXP, load_recipe
 from seal.train.backbone import Backbone, load_backbone
 from seal.warm_up import trainer as warm_up_trainer

@@ -153,8 +153,12 @@ def test_a_folder_in_the_place_of_a_file_is_a_sentence(tmp_path: Path) -> None:
 def test_few_indexes_are_kept(tmp_path: Path) -> None:
     files = Files(most=2)
     read: list[str] = []
+
+    def keep(number: int, line: dict[str, Any]) -> None:
+        read.append(line["n"])
+
     for name in ("a", "b", "a", "c", "a", "b"):
-        (tmp_path / name).write_text('{"n": 1}\n')
-        files.contents(tmp_path / name, lambda number, line, name=name: read.append(name))
+        (tmp_path / name).write_text(f'{{"n": "{name}"}}\n')
+        files.contents(tmp_path / name, keep)
     # b was dropped for c, and read once more; a was in use all the time.
     assert read == ["a", "b", "c", "b"]

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 from seal.records.json_lines import LineReader
-from seal.records.loop_log import DONE, FAILED, PHASES, ROUNDS, LoopLog
+from seal.records.loop_log import DONE, FAILED, PHASES, LoopLog
 
 
 def test_a_reader_gets_each_line_once(tmp_path: Path) -> None:
@@ -21,21 +21,6 @@ def test_the_last_phase_says_how_the_run_ended(tmp_path: Path) -> None:
     log.end(DONE)
     phases = [(line["phase"], line["step"]) for line in LineReader(tmp_path / PHASES).new()]
     assert phases == [("failed", 0), ("update", 3), ("done", 3)]
-
-
-def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:
-    path = tmp_path / ROUNDS
-    reader = LineReader(path)
-    path.write_text('{"step": 1}\n{"step"')
-    assert [line["step"] for line in reader.new()] == [1]
-    path.write_text('{"step": 1}\n{"step": 2}\n')
-    assert [line["step"] for line in reader.new()] == [2]
-
-
-def test_a_reader_from_the_end_skips_an_earlier_run(tmp_path: Path) -> None:
-    path = tmp_path / ROUNDS
-    path.write_text('{"step": 1}\n')
-    assert list(LineReader(path, from_end=True).new()) == []
 
 
 def test_half_a_line_of_a_killed_process_spoils_no_other(tmp_path: Path) -> None:

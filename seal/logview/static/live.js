@@ -1,10 +1,10 @@
-// Follows a run: asks for the page again every few seconds and puts what changed in its place.
-// Also turns times into ages, and j, k, u into the links to the next, previous and upper page.
+// Follows a run: fetches the page again every few seconds and replaces what changed.
+// It also shows times as ages, and makes j, k, u follow the links to the next, previous and upper page.
 "use strict";
 
 const EVERY_MS = 3000;
 let tag = null;
-// The page as it was sent, before times became ages: what did not change is left alone.
+// The page as it was sent, before times became ages: an unchanged page is not replaced.
 let sent = document.querySelector("main").cloneNode(true);
 let asking = false;
 
@@ -20,7 +20,7 @@ function showAges(root) {
   }
 }
 
-// Nothing may be taken from under the hands of somebody who is filling in a form or selects text.
+// The page is not replaced while somebody fills in a form or selects text.
 function isBusy(main) {
   const active = document.activeElement;
   return (active && main.contains(active) && active.form) || !window.getSelection().isCollapsed;

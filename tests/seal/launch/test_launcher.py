@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from project_folder import copy_project, make_checkpoint, note_latest
 
-from seal.evaluation.local_model import free_port
+from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.wire import PROTOCOL_VERSION
 

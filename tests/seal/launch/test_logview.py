@@ -6,8 +6,8 @@ import httpx
 from omegaconf import DictConfig
 from project_folder import ROOT
 
-from seal.evaluation.local_model import free_port
 from seal.launch import folders
+from seal.launch.listening import free_port
 from seal.launch.logview import start_logview
 from seal.launch.processes import Family
 

@@ -12,9 +12,9 @@ from omegaconf import DictConfig
 from project_folder import ROOT
 
 from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.evaluation.local_model import free_port
 from seal.launch import service
 from seal.launch.folders import RunError
+from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.wire import PROTOCOL_VERSION
 
