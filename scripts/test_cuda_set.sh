@@ -44,6 +44,7 @@ if [ "$(cat "$folder/stamp" 2>/dev/null)" != "$stamp" ]; then
 fi
 gcc -shared -fPIC -o "$folder/libcuda.so.1" tests/cuda/libcuda.c
 export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# Two commands: what makes vLLM believe in GPUs must not reach the first tests.
-"$venv/bin/python" -m pytest -q -n 2 --dist loadfile tests/train
-"$venv/bin/python" -m pytest -q -m cuda tests/cuda
+# Two commands: what makes vLLM believe in GPUs must not reach the first tests. A package brings
+# pytest-asyncio, which warns of a setting that is not ours, and warnings are errors.
+"$venv/bin/python" -m pytest -q -p no:asyncio -n 2 --dist loadfile tests/train
+"$venv/bin/python" -m pytest -q -p no:asyncio -m cuda tests/cuda

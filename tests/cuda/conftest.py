@@ -1,6 +1,5 @@
 """Makes vLLM take this machine for one with four H100, as far as its configuration goes."""
 
-import pytest
 import vllm.platforms
 from vllm.platforms.cuda import NonNvmlCudaPlatform
 from vllm.platforms.interface import DeviceCapability
@@ -38,7 +37,5 @@ class FourH100(NonNvmlCudaPlatform):
         return 132
 
 
-@pytest.fixture(scope="session", autouse=True)
-def four_h100() -> None:
-    """Before anything of vLLM asks for its platform."""
-    vllm.platforms._current_platform = FourH100()
+# Modules of vLLM take their platform when they are imported, so a fixture would come too late.
+vllm.platforms._current_platform = FourH100()

@@ -75,9 +75,7 @@ def test_without_it_the_end_says_what_that_costs(project: Path, flash: str) -> N
     summary = said.split("what is installed, and what is not")[1]
     assert "flash-attn           NOT INSTALLED: torch's own attention (sdpa)" in summary
     assert "install: done" in summary
-    assert ("cannot be imported (undefined symbol); removing it" in said) == (
-        flash == "broken"
-    )
+    assert ("cannot be imported (undefined symbol); removing it" in said) == (flash == "broken")
 
 
 def test_a_wheel_at_hand_is_taken_at_any_time(project: Path) -> None:
