@@ -1,8 +1,9 @@
 """Which checkpoints of a run are kept, and which of them is the best.
 
-In: `seal.checkpoints` of the recipe and the folder that verl saves in
-(`trainer.default_local_dir`); `seal.records.checkpoint_folder` says what lies in it. Out: best.json
-in that folder, and no more checkpoints than are wanted. No torch here.
+In: the recipe, the loop's state, verl's own saving as a function, and the folder that verl saves
+in (`trainer.default_local_dir`; its files are known to `seal.records.checkpoint_folder`). Out:
+verl's checkpoints with `seal_state.json` in each, as many as the recipe wants, and best.json; and
+the state that a run is resumed with. No torch here.
 
 verl's own limit (`trainer.max_actor_ckpt_to_keep`) does not know the best checkpoint and forgets
 earlier ones when a run is resumed, so it has to stay null.
@@ -10,7 +11,8 @@ earlier ones when a run is resumed, so it has to stay null.
 
 import logging
 import shutil
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -20,13 +22,17 @@ from seal.records.checkpoint_folder import (
     DELETED,
     NOTE,
     PREFIX,
+    Best,
+    begin_save,
     best_step,
     checkpoint,
     free_name,
     is_whole,
     latest_whole,
     steps,
+    write_best,
 )
+from seal.train.state import LoopState, load, save
 
 logger = logging.getLogger(__name__)
 
@@ -109,25 +115,6 @@ def _named_best(folder: Path) -> int | None:
         raise CheckpointError(str(error)) from None
 
 
-def forget_best(folder: Path) -> None:
-    """Remove best.json: without `keep_best`, the checkpoint that it names may be deleted."""
-    (folder / BEST_FILE).unlink(missing_ok=True)
-
-
-def check_not_overwritten(folder: Path, step: int) -> None:
-    """Refuse to train on from a step before that of the best checkpoint.
-
-    Raises:
-        CheckpointError: The best checkpoint would be overwritten.
-    """
-    best = _named_best(folder)
-    if best is not None and best > step:
-        raise CheckpointError(
-            f"a run from step {step} on would overwrite the best checkpoint in {folder}, of step "
-            f"{best}; resume from a later one, or use another trainer.experiment_name"
-        )
-
-
 def prune(folder: Path, keep: Retention, step: int, best: int | None) -> None:
     """Delete the checkpoints up to a step that are not kept.
 
@@ -163,6 +150,100 @@ def _delete(path: Path) -> None:
     except OSError as error:
         # On NFS a file that is still open leaves .nfs files: no reason to end a training.
         logger.warning("%s cannot be deleted yet: %s", path, error)
+
+
+class CheckpointKeeper:
+    """Saves, keeps and loads what a run needs to go on.
+
+    Args:
+        config: Resolved recipe.
+
+    Raises:
+        CheckpointError: The recipe's checkpoints cannot be kept.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        self._trainer = config.trainer
+        self._wanted = retention(config)
+        self._saved_step: int | None = None  # the last checkpoint of this run
+
+    def after_step(self, state: LoopState, step: int, save_now: Callable[[], None]) -> None:
+        """Save (with `save_now`, which calls `save`), unless only the best checkpoint is kept."""
+        if self._wanted.keep_last != 0:
+            save_now()
+            self._prune(state.best, step)
+
+    def after_validation(self, state: LoopState, step: int, save_now: Callable[[], None]) -> None:
+        """If the validation found a new best score, keep its checkpoint and name it the best."""
+        best = state.best
+        if best is None or best.step != step:
+            return
+        if self._saved_step == step:
+            save(state, self._folder(step))
+        elif self._wanted.keep_best:
+            save_now()
+        if self._wanted.keep_best:
+            write_best(self._root, best)
+            self._prune(best, step)
+
+    def save(self, state: LoopState, step: int, verl_saves: Callable[[], None]) -> None:
+        """Save the loop's state, then verl's: verl names the checkpoint complete at its end."""
+        begin_save(self._folder(step))
+        save(state, self._folder(step))
+        verl_saves()
+        self._saved_step = step
+
+    def resumed(self, step: int) -> LoopState | None:
+        """The loop's state of the step that verl has loaded; None if training starts anew.
+
+        Args:
+            step: Training steps done, 0 if verl has loaded no checkpoint.
+
+        Raises:
+            StateError: The checkpoint has no loop state.
+            CheckpointError: The steps to come would overwrite the best checkpoint.
+        """
+        named = _named_best(self._root)
+        if named is not None and named > step:
+            raise CheckpointError(
+                f"a run from step {step} on would overwrite the best checkpoint in {self._root}, "
+                f"of step {named}; resume from a later one, or use another trainer.experiment_name"
+            )
+        if step == 0:
+            return None
+        explicit = self._trainer.resume_mode == "resume_path"
+        folder = Path(self._trainer.resume_from_path) if explicit else self._folder(step)
+        state = load(folder)
+        if folder.resolve() == self._folder(step).resolve():
+            self._saved_step = step
+        best = state.best
+        if best is None or not self._wanted.keep_best:
+            return state
+        if is_whole(self._folder(best.step)):
+            write_best(self._root, best)
+            return state
+        logger.warning(
+            "the best checkpoint so far, of step %d with %s %.4f, is not in %s; "
+            "the best one will be one of those to come",
+            best.step,
+            best.metric,
+            best.score,
+            self._root,
+        )
+        return replace(state, best=None)
+
+    def _prune(self, best: Best | None, step: int) -> None:
+        if not self._wanted.keep_best:  # what best.json names may be deleted
+            (self._root / BEST_FILE).unlink(missing_ok=True)
+            best = None
+        prune(self._root, self._wanted, step, None if best is None else best.step)
+
+    @property
+    def _root(self) -> Path:
+        return Path(self._trainer.default_local_dir)
+
+    def _folder(self, step: int) -> Path:
+        return checkpoint(self._root, step)
 
 
 def find(path: Path, which: str) -> Path:

@@ -147,5 +147,5 @@ def _lora_scale(actor: Path) -> float:
         return float(meta["lora_alpha"]) / float(meta["r"])
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
         raise ShardError(
-            f"the checkpoint has LoRA adapters, but {path} does not give their r and lora_alpha"
+            f"the checkpoint has LoRA adapters, but {path} does not say their rank r and lora_alpha"
         ) from None

@@ -29,7 +29,7 @@ from seal.coevolution.weights import batch_weights
 from seal.records.loop_log import LoopLog
 from seal.train import gate, validation
 from seal.train.advantages import weighted
-from seal.train.checkpoint_keeper import CheckpointKeeper
+from seal.train.checkpoints import CheckpointKeeper
 from seal.train.engine_watch import EngineWatch
 from seal.train.round_batch import RoundBatch
 from seal.train.round_log import RoundLog

@@ -13,8 +13,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from seal.records.checkpoint_folder import BEST_FILE, NOTE, Best, checkpoint, is_whole, read_best
 from seal.records.loop_log import LoopLog
 from seal.train import checkpoints, state
-from seal.train.checkpoint_keeper import CheckpointKeeper
-from seal.train.checkpoints import CheckpointError, Retention, retention
+from seal.train.checkpoints import CheckpointError, CheckpointKeeper, Retention, retention
 from seal.train.state import LoopState
 from seal.train.trainer import SealTrainer
 from seal.train.validation import MissingMetricError
@@ -108,7 +107,12 @@ class Run:
 
     def validate(self, score: float, suite: str = "benchmark") -> dict[str, float]:
         """A validation of one rollout, in the order of verl's fit; returns its metrics."""
-        infos = {"suite": [suite], "category": ["base"], "reward": [score], "truncated": [0.0]}
+        infos: dict[str, list[Any]] = {
+            "suite": [suite],
+            "category": ["base"],
+            "reward": [score],
+            "truncated": [0.0],
+        }
         metrics = self.trainer._val_metrics_update([], ["group"], infos)
         self.trainer.on_validate_end()
         return metrics

@@ -78,7 +78,7 @@ def test_too_many_failed_groups_end_the_run(
     buffer = buffer_with(monkeypatch, ["a_0_0"], {"b", "c", "d"}, max_failed_share=0.5)
     with pytest.raises(
         EnvironmentFault,
-        match=r"3 of 4 groups of step 3 \(train\) lost rollouts; at most a share of 0.5 may be "
+        match=r"3 of 4 groups of step 3 \(train\) lost rollouts; a share of 0.5 is allowed "
         r"\(trainer.env_failure.max_share\)",
     ):
         buffer.sample(global_steps=3, partition_id="train", batch_size=4)

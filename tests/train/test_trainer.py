@@ -27,7 +27,7 @@ from seal.records.checkpoint_folder import NOTE
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import ROLLOUTS, LoopLog
 from seal.train import service, state
-from seal.train.checkpoint_keeper import CheckpointKeeper
+from seal.train.checkpoints import CheckpointKeeper
 from seal.train.round import RolloutRecord
 from seal.train.round_log import RoundLog
 from seal.train.service import ForeignInterfaceError
@@ -206,7 +206,7 @@ def test_the_control_mean_gives_all_the_same_weight(
 def test_the_control_shuffled_keeps_the_weights_and_moves_them_from_step_to_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    seen: list[dict[str, float]] = []
     for step in (1, 1, 2, 3, 4):
         made = trainer(tmp_path / str(len(seen)), WeightConfig(assignment="shuffled"))
         made.global_steps = step
