@@ -94,7 +94,7 @@ def test_what_is_counted_is_what_training_is_shown(url: str, tasks: list[Prompt]
                 for task_id in TASKS
             ]
         return Interface.from_json(reply.interface), [
-            Prompt(task_id, one.category, one.state, one.tools)
+            Prompt(task_id, one.info.category, one.state, one.info.tools)
             for task_id, one in zip(TASKS, replies, strict=True)
         ]
 
