@@ -24,7 +24,6 @@ from dataclasses import fields
 from pathlib import Path
 
 from seal import ROOT
-from seal.launch.listening import free_port
 from seal.launch.recipe import EXP, RecipeError
 from seal.train.backbone import BackboneError
 from seal.warm_up.supervised import DemonstrationError
@@ -40,7 +39,7 @@ def main(argv: list[str]) -> int:
         if (args.out / FACTS).exists():
             print(f"{args.out}: warmed up already")
         else:
-            facts = warm_up(settings_of(args), args.out, args.processes, free_port())
+            facts = warm_up(settings_of(args), args.out, args.processes)
             print(json.dumps(facts, indent=1))
         return report(args) if args.report else 0
     except (WarmUpError, DemonstrationError, BackboneError, RecipeError, OSError) as error:

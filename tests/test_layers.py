@@ -87,7 +87,7 @@ ROOMS = (
     Room(
         ("seal/warm_up",),
         (
-            *("seal.launch.processor", "seal.launch.recipe"),
+            *("seal.launch.listening", "seal.launch.processor", "seal.launch.recipe"),
             *("seal.records", "seal.train", "seal.warm_up"),
             *("matplotlib", "tokenizers", "torch", "tqdm", "transformers"),
         ),

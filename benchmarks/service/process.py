@@ -214,7 +214,7 @@ def _command_line(process: psutil.Process) -> str:
 
 
 def _free_port() -> int:
-    # Not seal.evaluation's: that needs packages of the trainer's environment.
+    # Not that of seal.launch.listening, which needs packages of the trainer's environment.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -29,6 +29,7 @@ import torch.multiprocessing as multiprocessing
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
+from seal.launch.listening import free_port
 from seal.records.json_lines import append_json_lines
 from seal.records.whole_file import whole_file
 from seal.warm_up.supervised import Dialogue, summed_loss
@@ -69,13 +70,12 @@ def in_steps(dialogues: Sequence[Dialogue], batch: int, seed: int) -> Steps:
     return tuple(tuple(order[start : start + batch]) for start in range(0, len(order), batch))
 
 
-def run(training: Training, processes: int, port: int) -> None:
+def run(training: Training, processes: int) -> None:
     """Train in processes of their own, and wait for them.
 
     Args:
         training: What to train.
         processes: How many processes.
-        port: A free port of 127.0.0.1, at which they meet.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; the state was saved.
@@ -85,7 +85,7 @@ def run(training: Training, processes: int, port: int) -> None:
     with _ignoring_interrupts():
         running = multiprocessing.start_processes(
             train,
-            args=(processes, port, training, stop),
+            args=(processes, free_port(), training, stop),
             nprocs=processes,
             join=False,
             start_method="spawn",

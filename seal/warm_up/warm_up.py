@@ -63,14 +63,13 @@ class WarmUp:
     seed: int
 
 
-def warm_up(settings: WarmUp, out: Path, processes: int, port: int) -> dict[str, Any]:
+def warm_up(settings: WarmUp, out: Path, processes: int) -> dict[str, Any]:
     """Warm a model up, or go on where that was interrupted.
 
     Args:
         settings: What to learn from what.
         out: The folder to make.
         processes: Training processes, of one thread each.
-        port: A free port of 127.0.0.1.
 
     Returns:
         The facts in warm_up.json.
@@ -115,7 +114,7 @@ def warm_up(settings: WarmUp, out: Path, processes: int, port: int) -> dict[str,
         seed=settings.seed,
     )
     try:
-        run(training, processes, port)
+        run(training, processes)
     except Exception as error:  # torch has a class for each way to fail, and none in common
         raise WarmUpError(f"a training process failed: {error}") from error
     backbone.tokenizer.save_pretrained(folder)

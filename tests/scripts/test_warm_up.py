@@ -199,8 +199,8 @@ def test_in_bfloat16_small_changes_add_up(model: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(model: Path, tmp_path: Path) -> None:
     one, two = (training(model, tmp_path / name) for name in ("one", "two"))
-    run(one, 1, free_port())
-    run(two, 2, free_port())
+    run(one, 1)
+    run(two, 2)
     assert losses(two.folder) == pytest.approx(losses(one.folder), rel=1e-4)
     assert not (one.folder / STATE).exists()
 
