@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.output import figures_table, text_of
 from benchmarks.service import report as bench_report
+from benchmarks.service import soak
 from benchmarks.service.process import ServiceFailed, ServiceProcess, cpu_seconds, pss_bytes
 from benchmarks.service.references import BEFORE_ITS_REVEAL, in_one_step, scripts_of, verdict
 from benchmarks.service.replay import Figures, Job, Script
@@ -105,3 +106,12 @@ def test_a_service_is_found_with_its_workers_and_leaves_nothing(tmp_path: Path) 
     assert not any(process.is_running() for process in known)
     with pytest.raises(ServiceFailed, match="unrecognized arguments"):
         ServiceProcess(["--no-such-option"]).__enter__()
+
+
+@pytest.mark.slow
+def test_a_short_soak_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--minutes=0.04", "--clients=2", "--kill-every=1", f"--json={tmp_path / 'soak.json'}"]
+    assert soak.main([*argv, "--", "--workers=2"]) == 0, capsys.readouterr()
+    values = json.loads((tmp_path / "soak.json").read_text())
+    assert values["violations"] == 0 and values["episodes"] > 0
+    assert "slowest answer, s" in capsys.readouterr().out
