@@ -97,7 +97,7 @@ def test_a_killed_engine_ends_the_run(without_engine: Killed) -> None:
 def test_a_killed_rank_ends_the_run(without_rank: Killed) -> None:
     output = " ".join(without_rank.finished.output.split())
     assert without_rank.finished.code == 1, output
-    assert "ActorDiedError" in output and "(WorkerDict): killed, or crashed" in output
+    assert "ActorDiedError" in output and "(WorkerDict): it was killed, or it crashed" in output
     assert "steps up to 2 are saved" in output
     assert "all processes of the run have ended" in output
     assert without_rank.ended_after_s < NOTICED_WITHIN_S
