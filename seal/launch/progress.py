@@ -67,8 +67,13 @@ class RunProgress:
         self._of = f"/{total_steps}" if total_steps else ""
 
     def on_phase(self, line: dict[str, Any]) -> None:
-        """Show a phase that began; `line` is from phases.jsonl."""
+        """Show a phase that began, or how far it is; `line` is from phases.jsonl."""
         name = PHASES.get(line["phase"], line["phase"])
+        if "ended" in line:
+            self.bar.update(
+                self._task, description=f"{name}: {line['ended']} of {line['of']} prompts"
+            )
+            return
         self.bar.update(self._task, description=name)
         if not self._console.is_terminal and line["phase"] in ("ready", "validate"):
             self._console.print(f"{name} (step {line['step']})", highlight=False)

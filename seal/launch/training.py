@@ -88,11 +88,11 @@ def train(
         family: Starts the process.
         service: The service that this launch started; if it ends, the run fails. None if the launch
             started no service.
-        watch: Called for phases and rounds.
+        watch: Called for phases, progress in them, and rounds.
 
     Raises:
-        RunError: The training failed, the service or a rollout engine died, or one phase took
-            longer than `launcher.stall_timeout_s`.
+        RunError: The training failed, the service or a rollout engine died, or nothing happened
+            for `launcher.stall_timeout_s`.
     """
     log = config.with_name("train.log")
     loop = loop_folder(recipe)

@@ -2,7 +2,8 @@
 
 * `rounds.jsonl`, a line a training round: labels, C_t, the interface shown and the evolved one;
 * `rollouts.jsonl`, a line a rollout that was trained on: labels with their reasons, weight;
-* `phases.jsonl`, a line each time the trainer begins something, for the launcher's progress bar and
+* `phases.jsonl`, a line each time the trainer begins something, and in long rollouts a line every
+  few seconds in which more prompts have ended (`ended`, `of`), for the launcher's progress bar and
   watchdog. Its last line comes from the launcher and says how the run ended.
 
 Standard library only, so the launcher can read without importing torch.
@@ -36,10 +37,16 @@ class LoopLog:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self._phase: dict[str, Any] = {}
 
     def phase(self, name: str, step: int) -> None:
         """The trainer begins `name` (e.g. rollout, update, weight_transfer) of step `step`."""
-        self._append(PHASES, {"phase": name, "step": step})
+        self._phase = {"phase": name, "step": step}
+        self._append(PHASES, self._phase)
+
+    def progress(self, ended: int, of: int) -> None:
+        """In the present phase, the rollouts of `ended` prompts out of `of` have ended."""
+        self._append(PHASES, {**self._phase, "ended": ended, "of": of})
 
     def fault(self, said: str, step: int) -> None:
         """The run has to be ended; `said` is the reason."""

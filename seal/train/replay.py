@@ -6,6 +6,8 @@ dropped as a whole and counted. Recipes name the class in `trainer.v1.sampler.cu
 """
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import transfer_queue as tq
@@ -17,12 +19,20 @@ from seal.train.round import group_of
 
 logger = logging.getLogger(__name__)
 
+PROGRESS_EVERY_S = 10.0
+"""Seconds between two reports of how many prompts have ended."""
+
 
 class WholeGroupReplayBuffer(ReplayBuffer):
     """verl's buffer; at most a share `sampler_kwargs.max_failed_share` of groups may be dropped.
 
     Recipes set it from `trainer.env_failure.max_share`.
     """
+
+    on_progress: Callable[[int, int], object] | None = None
+    """Called while `sample` waits, with the prompts whose rollouts have ended and all of them."""
+    _ended = 0
+    _next_report = 0.0
 
     def sample(
         self, global_steps: int, partition_id: str, batch_size: int
@@ -33,6 +43,7 @@ class WholeGroupReplayBuffer(ReplayBuffer):
             EnvironmentFault: More than `max_failed_share` of the groups lost a rollout; in a
                 validation, any group did, because a score over fewer tasks would be wrong.
         """
+        self._ended, self._next_report = 0, time.monotonic() + PROGRESS_EVERY_S
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         failed = set(self.failure_keys[partition_id])
         lost_keys = [key for key in batch.keys if group_of(key) in failed]
@@ -64,3 +75,18 @@ class WholeGroupReplayBuffer(ReplayBuffer):
             tags=[tag for _, tag in kept],
         )
         return whole, metrics
+
+    def _sync_metadata_from_transfer_queue(self) -> None:
+        """verl's; it is called again and again while `sample` waits."""
+        super()._sync_metadata_from_transfer_queue()
+        ended, others = (
+            sum(len(keys) for status in statuses for keys in status.values())
+            for statuses in (
+                (self.finished_keys, self.failure_keys),
+                (self.pending_keys, self.running_keys),
+            )
+        )
+        now = time.monotonic()
+        if self.on_progress is not None and ended > self._ended and now >= self._next_report:
+            self._ended, self._next_report = ended, now + PROGRESS_EVERY_S
+            self.on_progress(ended, ended + others)

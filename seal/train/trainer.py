@@ -67,6 +67,7 @@ class SealTrainer(PPOTrainerSync):
         self._state = LoopState(utilities=self._loop.weights.utilities)
         self._interface = self._state.shown  # Omega of the next rollouts
         self._log = LoopLog(Path(config.seal.loop_dir))
+        self.replay_buffer.on_progress = self._log.progress
         self._round_log = RoundLog(self._log, self._loop.weights)
 
     # ---- Algorithm 1 -------------------------------------------------------------------

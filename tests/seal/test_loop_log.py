@@ -14,6 +14,21 @@ def test_a_reader_gets_each_line_once(tmp_path: Path) -> None:
     assert [line["phase"] for line in reader.new()] == ["update"]
 
 
+def test_progress_belongs_to_the_present_phase(tmp_path: Path) -> None:
+    log = LoopLog(tmp_path)
+    log.phase("update", 2)
+    log.phase("validate", 2)
+    log.progress(3, 8)
+    last = list(LineReader(tmp_path / PHASES).new())[-1]
+    assert {**last, "time": 0} == {
+        "time": 0,
+        "phase": "validate",
+        "step": 2,
+        "ended": 3,
+        "of": 8,
+    }
+
+
 def test_the_last_phase_says_how_the_run_ended(tmp_path: Path) -> None:
     log = LoopLog(tmp_path)
     log.end(FAILED)

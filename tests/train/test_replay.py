@@ -104,3 +104,33 @@ def test_a_whole_batch_passes_untouched(
     buffer = buffer_with(monkeypatch, ["a_0_0", "a_1_0"], set(), max_failed_share=0.0)
     batch, metrics = buffer.sample(global_steps=1, partition_id="train", batch_size=1)
     assert (batch.keys, metrics["seal/dropped_groups"], cleared) == (["a_0_0", "a_1_0"], 0, [])
+
+
+def test_progress_is_told_when_more_prompts_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = iter(
+        [
+            {"running": "ab", "pending": "c"},
+            {"running": "b", "pending": "c", "finished": "a"},
+            {"running": "b", "pending": "c", "finished": "a"},
+            {"running": "c", "finished": "a", "failure": "b"},
+        ]
+    )
+    listed: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def polled() -> dict[str, dict[str, dict[str, Any]]]:
+        listed["val"] = {
+            prompt: {"is_prompt": True, "global_steps": 0, "status": status}
+            for status, prompts in next(statuses).items()
+            for prompt in prompts
+        }
+        return listed
+
+    monkeypatch.setattr(tq, "kv_list", polled)
+    monkeypatch.setattr("seal.train.replay.PROGRESS_EVERY_S", 0.0)
+    config = OmegaConf.create({})
+    buffer = WholeGroupReplayBuffer("sync", config, None, "drop", config)
+    told: list[tuple[int, int]] = []
+    buffer.on_progress = lambda ended, of: told.append((ended, of))
+    for _ in range(4):
+        buffer._sync_metadata_from_transfer_queue()
+    assert told == [(1, 3), (2, 3)]
