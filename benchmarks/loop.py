@@ -29,7 +29,14 @@ from statistics import median
 from typing import Any
 
 from benchmarks import SERVICE_PYTHON, TRAINER_PYTHON
-from benchmarks.output import figures_table, machine, machine_line, text_of
+from benchmarks.output import (
+    BenchmarkFailed,
+    exit_code,
+    figures_table,
+    machine,
+    machine_line,
+    text_of,
+)
 from seal import ROOT
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import Interface
@@ -52,10 +59,6 @@ GOAL_PERCENT = 1.0
 
 FULL = Interface(1, True, True, True, FAILURES[:3])
 """Every component on, with the recipe's number of guidelines."""
-
-
-class BenchmarkFailed(Exception):
-    """A part could not be measured, or what it measured gave a wrong result."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,19 +318,18 @@ def report(rows: Sequence[Row], totals: Mapping[str, float], step_seconds: float
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line, measure, print."""
     args = _arguments(argv)
-    if args.part is not None:
-        parts = {"service": measure_service, "trainer": measure_trainer}
-        print(json.dumps(parts[args.part](args.quick)))
-        return 0
+    return exit_code("loop", partial(_run, args) if args.part is None else partial(_part, args))
+
+
+def _part(args: argparse.Namespace) -> int:
+    parts = {"service": measure_service, "trainer": measure_trainer}
+    print(json.dumps(parts[args.part](args.quick)))
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
     about = {**machine(), "quick": args.quick}
-    try:
-        figures = {**measured("service", args.quick), **measured("trainer", args.quick)}
-    except BenchmarkFailed as error:
-        print(f"loop: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("loop: interrupted", file=sys.stderr)
-        return 130
+    figures = {**measured("service", args.quick), **measured("trainer", args.quick)}
     rows = table_rows(figures)
     totals = step_totals(rows, figures)
     print(machine_line(about))

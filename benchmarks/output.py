@@ -1,15 +1,32 @@
-"""What the measurements show: tables, what goes on at the moment, the machine they ran on."""
+"""What the measurements show: tables, progress, the machine they ran on, how they ended."""
 
 import contextlib
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+
+class BenchmarkFailed(Exception):
+    """Something could not be measured, or what was measured gave a wrong result."""
+
+
+def exit_code(name: str, run: Callable[[], int]) -> int:
+    """Run a benchmark; a failure and Ctrl-C become a message on standard error."""
+    try:
+        return run()
+    except BenchmarkFailed as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
 
 
 def figures_table(

@@ -24,14 +24,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import httpx
 
 from benchmarks import SERVICE_PYTHON, TRAINER_PYTHON
-from benchmarks.output import machine, machine_line, shown
-from benchmarks.service.process import ServiceFailed, ServiceProcess, cpu_seconds, pss_bytes
+from benchmarks.output import BenchmarkFailed, exit_code, machine, machine_line, shown
+from benchmarks.service.process import ServiceProcess, cpu_seconds, pss_bytes
 from benchmarks.service.references import scripts_of
 from benchmarks.service.replay import Figures, Job, Script
 from benchmarks.service.report import (
@@ -50,10 +51,6 @@ from env_service.environments.bfcl.tasks import CATEGORIES, load_tasks
 from seal import ROOT
 
 IDLE_EPISODES = 1000
-
-
-class BenchmarkFailed(Exception):
-    """Something that was measured gave a wrong result, or could not be measured."""
 
 
 def task_lists(quick: bool) -> dict[str, list[str]]:
@@ -244,24 +241,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line, measure, print."""
     args = _arguments(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return exit_code("bench", partial(_run, args))
+
+
+def _run(args: argparse.Namespace) -> int:
     about = {**machine(), "service_options": args.service_options, "quick": args.quick}
     seconds = 1.0 if args.quick else args.seconds
     service = None
-    try:
-        with contextlib.ExitStack() as stack:
-            if args.url is None:
-                options = ["--log-level=WARNING", *args.service_options]
-                service = stack.enter_context(ServiceProcess(options))
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            url = service.url if service is not None else args.url
-            bench = Bench(url, service, seconds, args.client_processes, folder)
-            memory = measure(bench, args.quick)
-    except (BenchmarkFailed, ServiceFailed) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("bench: interrupted", file=sys.stderr)
-        return 130
+    with contextlib.ExitStack() as stack:
+        if args.url is None:
+            options = ["--log-level=WARNING", *args.service_options]
+            service = stack.enter_context(ServiceProcess(options))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = service.url if service is not None else args.url
+        bench = Bench(url, service, seconds, args.client_processes, folder)
+        memory = measure(bench, args.quick)
     goals = targets(bench.rows, memory, service.ready_s if service is not None else None)
     print(machine_line(about))
     print(report(bench.rows, memory, goals))

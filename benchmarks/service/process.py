@@ -18,6 +18,7 @@ import httpx
 import psutil
 
 from benchmarks import SERVICE_PYTHON
+from benchmarks.output import BenchmarkFailed
 from seal import ROOT
 
 READY_LIMIT_S = 60.0
@@ -25,7 +26,7 @@ STOP_LIMIT_S = 20.0
 _LOG_LINES_SHOWN = 12
 
 
-class ServiceFailed(Exception):
+class ServiceFailed(BenchmarkFailed):
     """The service did not start, or it ended by itself; the message shows the end of its log."""
 
 

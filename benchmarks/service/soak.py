@@ -22,13 +22,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.output import figures_table, text_of
-from benchmarks.service.process import ServiceFailed, ServiceProcess, pss_bytes
+from benchmarks.output import exit_code, figures_table, text_of
+from benchmarks.service.process import ServiceProcess, pss_bytes
 from benchmarks.service.soak_clients import CLIENTS_A_POOL, IDLE_TIMEOUT_S, Soak
 from benchmarks.service.soak_episodes import ignore_interrupts
 
@@ -121,26 +122,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line, run, print."""
     args = _arguments(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return exit_code("soak", partial(_run, args))
+
+
+def _run(args: argparse.Namespace) -> int:
     spawn = multiprocessing.get_context("spawn")
     verdicts = ProcessPoolExecutor(1, mp_context=spawn, initializer=ignore_interrupts)
     notes: list[str] = []
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.callback(verdicts.shutdown, cancel_futures=True)
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            options = [*OPTIONS, *args.service_options]
-            service = stack.enter_context(ServiceProcess(options, folder, READ_LOG_EVERY_S))
-            soak = Soak(service, verdicts, args.seed, -(-args.clients // CLIENTS_A_POOL))
-            memory = asyncio.run(run(soak, service, args))
-            if args.kill_every and not soak.counts["workers killed"]:
-                notes.append("note: no worker process was found to kill")
-            stop_s = check_leftovers(soak, service, folder, memory)
-    except ServiceFailed as error:
-        print(f"soak: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("soak: interrupted", file=sys.stderr)
-        return 130
+    with contextlib.ExitStack() as stack:
+        stack.callback(verdicts.shutdown, cancel_futures=True)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        options = [*OPTIONS, *args.service_options]
+        service = stack.enter_context(ServiceProcess(options, folder, READ_LOG_EVERY_S))
+        soak = Soak(service, verdicts, args.seed, -(-args.clients // CLIENTS_A_POOL))
+        memory = asyncio.run(run(soak, service, args))
+        if args.kill_every and not soak.counts["workers killed"]:
+            notes.append("note: no worker process was found to kill")
+        stop_s = check_leftovers(soak, service, folder, memory)
     text, values = summary(soak, memory, stop_s, notes)
     print(text)
     if args.json:

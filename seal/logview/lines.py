@@ -106,12 +106,15 @@ class Dialogue(DialogueKey):
 
 
 class Phase(Record):
-    """A line of loop/phases.jsonl: the trainer began something."""
+    """A line of loop/phases.jsonl: the trainer began something, or got further with it."""
 
     time: float
     """Seconds since 1970."""
     phase: str
     step: Step
+    ended: int | None = None
+    """Prompts whose rollouts have ended, out of `of`."""
+    of: int | None = None
 
 
 def _finite(data: Any) -> Any:

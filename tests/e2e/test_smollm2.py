@@ -1,30 +1,27 @@
 """A real language model through the loop: two steps of exp/smollm2.yaml from the raw model."""
 
-import json
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import real_tokenizers
 from get_smollm2 import GGUF
+from short_run import CORRELATION, ROOT, read_lines
 from transformers import AutoTokenizer
 
 from seal.launch.listening import free_port
 from seal.launch.recipe import load_recipe
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "exp/smollm2.yaml"
 MODEL = "experiments/e2e_smollm2"
 TASKS = "experiments/e2e_smollm2_tasks.parquet"
 NAME = "e2e_smollm2_run"
 STEPS = 2
 ROLLOUTS = 2
-CORRELATION = "training/rollout_actor_probs_pearson_corr"
 
 pytestmark = pytest.mark.e2e
 
@@ -37,10 +34,6 @@ class Finished:
     """Of each step."""
     dialogues: list[str]
     """Of all steps, as the policy saw them, without special tokens."""
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -128,6 +128,9 @@ def test_a_run_that_has_ended_is_not_running(
     (experiments / "trial/loop/phases.jsonl").unlink()
     log.phase("rollout", 3)
     assert "trial running rollout, step 3" in get(client, "/").text
+    log.progress(5, 8)
+    assert "trial running rollout, step 3: 5 of 8 prompts" in get(client, "/").text
+    assert "running , rollout of step 3: 5 of 8 prompts" in get(client, "/runs/trial").text
 
 
 def test_a_run_shows_its_rounds(client: TestClient, experiments: Path) -> None:
