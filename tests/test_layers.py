@@ -1,10 +1,12 @@
 """Who may import whom (docs/house.md): rooms, and what each may name."""
 
-import ast
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from house_picture import METHOD as DRAWN_METHOD
+from house_picture import PICTURE, imports, picture, shown
+from house_picture import ROOMS as DRAWN
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -102,19 +104,6 @@ ROOMS = (
 )
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every module a file names in an import, at any depth of the code."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import; name the module in full"
-            # `from seal import launch` names seal.launch.
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            packages = ("seal", "seal.launch", "env_service")
-            yield from names if node.module in packages else [node.module or ""]
-
-
 def within(name: str, rooms: tuple[str, ...]) -> bool:
     return any(name == room or name.startswith(room + ".") for room in rooms)
 
@@ -169,3 +158,14 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
         "seal/environment/client.py imports seal.train",
         "seal/launch/check/host.py imports seal.launch.run",
     ]
+
+
+def test_the_picture_of_the_rooms_is_drawn_from_the_imports() -> None:
+    assert PICTURE.read_text("utf-8") == picture(), "run tests/house_picture.py"
+
+
+def test_every_arrow_of_the_picture_points_down_or_to_the_right() -> None:
+    for source, target in shown():
+        start, end = DRAWN[source], DRAWN[target]
+        beside = source in DRAWN_METHOD
+        assert end.x > start.x if beside else end.y > start.y, f"{source} imports {target}"
