@@ -29,8 +29,9 @@ spread='-n 2 --dist loadfile --durations=10 --durations-min=1'
 part 'environments' bash install.sh --dev
 part 'lint' "$trainer" -m ruff check .
 part 'format' "$trainer" -m ruff format --check .
-part 'types, trainer' "$trainer" -m mypy launcher.py seal scripts benchmarks
-part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service
+part 'types, trainer' "$trainer" -m mypy --exclude '^tests/env_service/' \
+    launcher.py seal scripts benchmarks tests
+part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service tests/env_service
 part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/benchmarks tests/test_layers.py
 part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats \
     seal/launch seal/logview seal/study seal/train/{round,system_note,validation}.py \

@@ -291,6 +291,7 @@ def roll_out(
     backbone: Backbone,
     script: Callable[[int], Sequence[int]],
     row: dict[str, Any] = TRAIN,
+    /,
     **limits: int,
 ) -> Rollout:
     """Play the row; `script` gives the tokens that are sampled for a step of an instance.

@@ -80,6 +80,10 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.1)
 
 
+def is_at(browser: webdriver.Chrome, end: str) -> Callable[[], bool]:
+    return lambda: browser.current_url.endswith(end)
+
+
 def test_from_the_list_to_a_dialogue_and_back(browser: webdriver.Chrome, served: Served) -> None:
     browser.get(served.url)
     assert "trial" in text(browser)
@@ -108,7 +112,7 @@ def test_keys_lead_through_the_dialogues(browser: webdriver.Chrome, served: Serv
     browser.get(f"{served.url}/runs/trial/steps/1/dialogues/1")
     for key, end in [("j", "/2"), ("j", "/3"), ("k", "/2"), ("u", "/steps/1")]:
         browser.find_element(By.TAG_NAME, "body").send_keys(key)
-        wait_for(lambda end=end: browser.current_url.endswith(end))  # type: ignore[misc]
+        wait_for(is_at(browser, end))
     # In a form they are letters.
     task = browser.find_element(By.NAME, "task")
     task.send_keys("juk", Keys.ENTER)

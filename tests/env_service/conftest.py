@@ -4,9 +4,10 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from serving import Limits, Service, serve
+from serving import Service, serve
 
 from env_service.environments import ENVIRONMENTS
+from env_service.workers.pool import Limits
 
 
 @pytest.fixture(scope="session")

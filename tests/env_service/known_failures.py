@@ -149,10 +149,14 @@ def _held_out_tool(rehearsal: Rehearsal, rng: random.Random) -> _Built:
     for reveal, names in rehearsal.task.held_out.items():
         later = [call for calls in rehearsal.program for call in calls if call.name in names]
         if later:
-            call = rng.choice(later)
+            other = _always(rng.choice(later))
             yield from _with_other_call(
-                rehearsal, rng, lambda call=call: call, range(reveal, len(rehearsal.program))
+                rehearsal, rng, other, range(reveal, len(rehearsal.program))
             )
+
+
+def _always(call: ToolCall) -> Callable[[], ToolCall]:
+    return lambda: call
 
 
 def _with_other_call(

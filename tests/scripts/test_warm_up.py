@@ -4,7 +4,9 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import real_tokenizers
@@ -32,7 +34,7 @@ TOOLS = [
         },
     }
 ]
-DEMONSTRATION = {
+DEMONSTRATION: dict[str, Any] = {
     "task_id": "multi_turn_base_0",
     "tools": TOOLS,
     "messages": [
@@ -152,6 +154,11 @@ class StopAfter:
         return self.left <= 0
 
 
+def train_here(training: Training, stop_after: float) -> None:
+    """Train in this process alone."""
+    train(0, 1, free_port(), training, cast(Event, StopAfter(stop_after)))
+
+
 def losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (folder / LOSSES).read_text().splitlines()]
 
@@ -162,14 +169,14 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_an_interrupted_training_ends_as_one_that_was_not(model: Path, tmp_path: Path) -> None:
     whole, halves = (training(model, tmp_path / name) for name in ("whole", "halves"))
-    train(0, 1, free_port(), whole, StopAfter(math.inf))  # type: ignore[arg-type]
-    train(0, 1, free_port(), halves, StopAfter(3))  # type: ignore[arg-type]
+    train_here(whole, stop_after=math.inf)
+    train_here(halves, stop_after=3)
     assert len(losses(halves.folder)) == 3
     assert not (halves.folder / WEIGHTS).exists()
     # Killed later: a step was taken that the state does not know.
     with (halves.folder / LOSSES).open("a") as file:
         file.write('{"loss": 99}\n')
-    train(0, 1, free_port(), halves, StopAfter(math.inf))  # type: ignore[arg-type]
+    train_here(halves, stop_after=math.inf)
     assert losses(halves.folder) == losses(whole.folder)
     ours, theirs = weights(halves.folder), weights(whole.folder)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
@@ -183,7 +190,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(model: Path, tmp_path:
 def test_a_training_killed_before_its_first_state_begins_anew(model: Path, tmp_path: Path) -> None:
     killed = training(model, tmp_path / "killed")
     (killed.folder / LOSSES).write_text('{"loss": 99}\n')
-    train(0, 1, free_port(), killed, StopAfter(2))  # type: ignore[arg-type]
+    train_here(killed, stop_after=2)
     assert len(losses(killed.folder)) == 2
     assert 99 not in losses(killed.folder)
 
@@ -191,7 +198,7 @@ def test_a_training_killed_before_its_first_state_begins_anew(model: Path, tmp_p
 def test_in_bfloat16_small_changes_add_up(model: Path, tmp_path: Path) -> None:
     """A weight of 1 in bfloat16 cannot change by 1e-3; the float32 one beside it can."""
     slow = replace(training(model, tmp_path / "slow"), dtype="bfloat16", learning_rate=1e-4)
-    train(0, 1, free_port(), slow, StopAfter(math.inf))  # type: ignore[arg-type]
+    train_here(slow, stop_after=math.inf)
     norm = weights(slow.folder)["model.norm.weight"]
     assert 0 < float((norm - 1).abs().max()) < 1e-3
 

@@ -77,8 +77,8 @@ def said(
     text: str | None, prompt: int = 50, completion: int = 10, **message: Any
 ) -> tuple[int, dict[str, Any]]:
     """A completion with its usage."""
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant"}}
-    choice["message"] |= {"content": text, **message}  # type: ignore[operator]
+    whole = {"role": "assistant", "content": text, **message}
+    choice = {"index": 0, "finish_reason": "stop", "message": whole}
     usage = {"prompt_tokens": prompt, "completion_tokens": completion}
     usage["total_tokens"] = prompt + completion
     reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "m"}

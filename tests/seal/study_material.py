@@ -24,7 +24,7 @@ CONFIG = {
     },
     "actor": {"lr": 1e-4},
 }
-RECORD = {
+RECORD: dict[str, Any] = {
     "versions": {"verl": "0.9.1", "torch": "2.13.0"},
     "service_versions": {"bfcl-eval": "2026.3.23"},
     "data": {"data/train.parquet": "aa"},

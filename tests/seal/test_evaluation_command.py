@@ -7,6 +7,7 @@ import evaluate as command
 import pytest
 from scripted_endpoint import said, serving
 
+from seal import ROOT
 from seal.evaluation.settings import keep_settings
 from seal.evaluation.tables import TABLE_1
 from seal.launch.recipe import load_recipe
@@ -89,7 +90,7 @@ def test_another_model_at_the_same_address(
 def test_a_folder_is_named_after_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe, tasks = command.ROOT / "exp/SEAL.yaml", command.ROOT / "data/bfcl_eval_400.parquet"
+    recipe, tasks = ROOT / "exp/SEAL.yaml", ROOT / "data/bfcl_eval_400.parquet"
     monkeypatch.setattr("seal.evaluation.evaluate.OUT", tmp_path)
     with serving(lambda _: said("Done.")) as served:
         served.model = "/models/seal"
@@ -113,7 +114,7 @@ def test_a_context_that_the_recipe_leaves_open(
         )
     assert "no answer from the environment service" in text
     settings = json.loads((tmp_path / "bfcl_v3/settings.json").read_text())
-    recipe = load_recipe(command.ROOT / "exp/SEAL.yaml", []).data
+    recipe = load_recipe(ROOT / "exp/SEAL.yaml", []).data
     lengths = recipe.max_prompt_length + recipe.max_response_length
     assert settings["decoding"]["max_context_tokens"] == lengths
     # The start failed, and its folder is no reason for tables to.

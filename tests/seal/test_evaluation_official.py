@@ -16,10 +16,7 @@ from statistics import fmean
 import pytest
 from official_recording import (
     ANSWERS,
-    CATEGORIES,
-    PYTHON,
     RECORDED,
-    REGISTRY_NAME,
     RIGHT,
     judge,
     write_answers,
@@ -27,8 +24,10 @@ from official_recording import (
 from scripted_endpoint import serving
 
 from seal.evaluation import official_bfcl, official_tau2
+from seal.evaluation.endpoint import Endpoint
 from seal.evaluation.evaluation_file import EVALUATION_FILE
 from seal.evaluation.faults import EvaluationError
+from seal.evaluation.official_bfcl import CATEGORIES, PYTHON, REGISTRY_NAME
 from seal.evaluation.programs import watch
 from seal.evaluation.settings import SETTINGS, keep_settings
 from seal.evaluation.tables import BFCL_V4, MEMORY, TABLE_1, TAU2, WEB, model_figures, tables
@@ -243,7 +242,7 @@ def test_the_real_programs_search_tells_a_failure_from_an_empty_result(tmp_path:
         pytest.skip("no official environment; make it: bash scripts/setup_official.sh bfcl")
     with serving(lambda _: (200, {})) as served:
         served.pages = [reply for replies, _ in SEARCHES for reply in replies]
-        endpoint = official_bfcl.Endpoint(served.url, "m", None, False, None)
+        endpoint = Endpoint(served.url, "m", None, False, None)
         environment = {**os.environ, **official_bfcl.environment_of(endpoint, tmp_path)}
         environment |= {"SERPAPI_API_KEY": "secret", "NO_PROXY": "127.0.0.1"}
         arguments = [str(official_bfcl.PROGRAM.parent), served.url, str(len(SEARCHES))]
@@ -281,7 +280,7 @@ def test_all_that_tau2_asks_is_answered(tmp_path: Path, monkeypatch: pytest.Monk
     program.write_text('#!/bin/bash\nread -r a && read -r b && [ "$a$b" = yy ]\n')
     program.chmod(0o755)
     monkeypatch.setattr(official_tau2, "ENVIRONMENT", tmp_path)
-    endpoint = official_tau2.Endpoint("http://a/v1", "m", None, False, None)
+    endpoint = Endpoint("http://a/v1", "m", None, False, None)
     family = Family()
     official_tau2.run(
         endpoint, tmp_path, user_model="u", trials=1, tasks=1, concurrency=1, family=family
@@ -290,7 +289,7 @@ def test_all_that_tau2_asks_is_answered(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_keys_never_reach_a_command_line_or_a_result() -> None:
-    endpoint = official_bfcl.Endpoint("http://a/v1", "m", "secret", False, None)
+    endpoint = Endpoint("http://a/v1", "m", "secret", False, None)
     command = official_tau2.command_of(
         endpoint, Path("out"), "retail", user_model="u", trials=4, tasks=None, concurrency=3
     )

@@ -303,7 +303,8 @@ def test_no_file_breaks_a_page(client: TestClient, experiments: Path, name: str)
 
 def test_every_field_may_be_of_the_wrong_kind(client: TestClient, experiments: Path) -> None:
     folder = write_run(experiments, rounds=1)
-    wrong = [None, True, -1, 1.5, float("nan"), float("inf"), 10**400, "", HOSTILE, [], [[]], {}]
+    numbers = (-1, 1.5, float("nan"), float("inf"), 10**400)
+    wrong: list[object] = [None, True, *numbers, "", HOSTILE, [], [[]], {}]
     urls = {
         "loop/rounds.jsonl": ("/runs/trial", "/runs/trial/steps/1"),
         "loop/rollouts.jsonl": ("/runs/trial/steps/1", "/runs/trial/steps/1/dialogues/4"),

@@ -32,7 +32,7 @@ LOSSES = [
 
 
 def roll_out(
-    monkeypatch: pytest.MonkeyPatch, world: World, row: dict[str, Any] = TRAIN, **limits: int
+    monkeypatch: pytest.MonkeyPatch, world: World, row: dict[str, Any] = TRAIN, /, **limits: int
 ) -> Rollout:
     """Play the row; each answer names the instance that it is said to."""
     model = backbone("smollm2")

@@ -19,6 +19,7 @@ from seal.train.trainer import SealTrainer
 from seal.train.validation import MissingMetricError
 
 METRIC = "val-seal/benchmark/category_average"
+RMTREE = "seal.train.checkpoints.shutil.rmtree"
 
 
 def recipe(folder: Path, **keys: Any) -> DictConfig:
@@ -335,7 +336,7 @@ def test_a_deletion_that_was_cut_off_leaves_nothing_that_looks_like_a_checkpoint
     config = recipe(tmp_path / "c", keep_best=False)
     run = Run(monkeypatch, config)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.shutil, "rmtree", lambda path: (_ for _ in ()).throw(Killed()))
+        patch.setattr(RMTREE, lambda path: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
             run.go({}, 2)
     assert run.kept() == [2]
@@ -365,7 +366,7 @@ def test_a_folder_that_cannot_be_deleted_ends_no_training(
 
     run = Run(monkeypatch, recipe(tmp_path / "c", keep_best=False))
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.shutil, "rmtree", busy)
+        patch.setattr(RMTREE, busy)
         run.go({}, 3)
         assert run.kept() == [3]
         assert len(list(run.folder.glob("deleted_*"))) == 2

@@ -73,7 +73,7 @@ def batch(rows: Any, packed: bool, temperature: Any = 1.0, **flags: Any) -> Tens
 
 
 def engine(kind: type[FSDPEngineWithLMHead]) -> Any:
-    made = kind.__new__(kind)
+    made: Any = object.__new__(kind)
     made.pad_to_length = None
     made.use_ulysses_sp = False
     settings = {"entropy_checkpointing": False, "entropy_from_logits_with_chunking": False}

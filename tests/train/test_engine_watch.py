@@ -12,11 +12,13 @@ from seal.train.engine_watch import EngineWatch
 class Engine(BaseHTTPRequestHandler):
     """Answers /health with the status that its server has."""
 
+    server: "Server"
+
     def do_GET(self) -> None:
         assert self.path == "/health"
-        self.server.asked += 1  # type: ignore[attr-defined]
-        self.server.was_asked.set()  # type: ignore[attr-defined]
-        statuses = self.server.statuses  # type: ignore[attr-defined]
+        self.server.asked += 1
+        self.server.was_asked.set()
+        statuses = self.server.statuses
         self.send_response(statuses.pop(0) if len(statuses) > 1 else statuses[0])
         self.send_header("content-length", "0")
         self.end_headers()

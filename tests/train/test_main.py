@@ -100,7 +100,7 @@ def test_a_cluster_that_another_run_uses_is_waited_for_and_refused(
         return answer
 
     monkeypatch.setattr(ray, "get_actor", get_actor)
-    monkeypatch.setattr(main.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("seal.train.main.time.sleep", lambda seconds: None)
     main.wait_for_queue(60.0)
     with pytest.raises(main.ClusterBusyError, match="takes one run at a time"):
         main.wait_for_queue(-1.0)

@@ -7,8 +7,10 @@ import pytest
 from rollouts import TASK, TOOL, Backbone, backbone
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from seal.train import backbone_checks as checks
+from seal.train.backbone import Backbone as LoadedBackbone
+from seal.train.backbone_checks import check
 from seal.train.message_end import message_end, unwritten_end
+from seal.train.prompts import Prompt
 
 
 def builder_of(model: Backbone) -> Any:
@@ -81,10 +83,8 @@ def test_what_is_missing_of_an_end(sampled: list[int], missing: list[int]) -> No
 def test_check_backbone_appends_behind_a_closed_message_as_a_rollout_does() -> None:
     model = backbone("smollm2")
     stops = frozenset(model.encode("<|im_end|>"))
-    loaded = checks.Backbone(model.tokenizer, builder_of(model), "hermes", stops)
-    found = {
-        one.name: one for one in checks.check(loaded, checks.Prompt("t", "c", (TASK,), (TOOL,)))
-    }
+    loaded = LoadedBackbone(model.tokenizer, builder_of(model), "hermes", stops)
+    found = {one.name: one for one in check(loaded, Prompt("t", "c", (TASK,), (TOOL,)))}
     for name in (
         "a result is appended",
         "several results are appended",

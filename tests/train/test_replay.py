@@ -17,10 +17,9 @@ RECIPE = Path(__file__).resolve().parents[2] / "exp/SEAL.yaml"
 
 @pytest.fixture
 def cleared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    keys: list[str] = []
-    monkeypatch.setattr(tq, "kv_clear", lambda keys, partition_id: cleared_keys.extend(keys))
-    cleared_keys = keys
-    return keys
+    gone: list[str] = []
+    monkeypatch.setattr(tq, "kv_clear", lambda keys, partition_id: gone.extend(keys))
+    return gone
 
 
 def buffer_with(

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,6 @@ from seal.coevolution.labels import Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
-from seal.records import whole_file
 from seal.records.checkpoint_folder import Best
 from seal.train import state
 from seal.train.state import LoopConfig, LoopState, StateError, after_round, with_score
@@ -31,9 +31,8 @@ def rounds(config: LoopConfig, count: int) -> LoopState:
     return made
 
 
-def config(**settings: object) -> LoopConfig:
-    dynamic = UtilityConfig(dynamic=True)
-    return LoopConfig(WeightConfig(), dynamic, **settings)  # type: ignore[arg-type]
+def config(**settings: Any) -> LoopConfig:
+    return LoopConfig(WeightConfig(), UtilityConfig(dynamic=True), **settings)
 
 
 def test_c_t_looks_back_on_its_window_and_carries_the_rounds_number() -> None:
@@ -73,7 +72,7 @@ def test_a_save_that_is_cut_off_leaves_the_last_one(
     def full_disk(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(whole_file.os, "fsync", full_disk)
+    monkeypatch.setattr("seal.records.whole_file.os.fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
         state.save(rounds(config(), 2), tmp_path)
     assert state.load(tmp_path) == made

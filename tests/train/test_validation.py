@@ -149,14 +149,14 @@ def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() 
         ("miss", "c"),
     ]
     rewards = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
-    of_suite = {"suites": ["benchmark"] * 6, "truncated": [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]}
+    truncated = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     groups, categories = [task for _, task in tasks], [category for category, _ in tasks]
     found = validation_metrics(
-        suites=[*of_suite["suites"], "fixed"],
+        suites=[*["benchmark"] * 6, "fixed"],
         categories=[*categories, "base"],
         groups=[*groups, "d"],
         rewards=[*rewards, 0.0],
-        truncated=[*of_suite["truncated"], 0.0],
+        truncated=[*truncated, 0.0],
     )
     rollouts = [
         Rollout(1, 0, "benchmark", task, category, reward, ())

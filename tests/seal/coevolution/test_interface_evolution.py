@@ -171,7 +171,8 @@ def test_guidelines_are_ordered_by_prevalence_times_what_is_left_to_earn() -> No
 )
 def test_each_component_can_be_switched_off(switch: str, gone: set[str]) -> None:
     rounds = (turns_of(Label.ARGUMENT_MISMATCH, 9), turns_of(Label.MISSING_TOOL_CALL, 9))
-    off = replace(CONFIG, **{switch: False})
+    change: dict[str, Any] = {switch: False}
+    off = replace(CONFIG, **change)
     assert set(after(*rounds).active()) - set(after(*rounds, config=off).active()) == gone
 
 

@@ -3,6 +3,7 @@
 import math
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -109,6 +110,6 @@ def test_counts_that_cannot_be_are_refused(change: dict[str, int], message: str)
         ({"abstention_weight": math.nan}, "abstention_weight"),
     ],
 )
-def test_a_bad_setting_is_refused_by_name(change: dict[str, object], message: str) -> None:
+def test_a_bad_setting_is_refused_by_name(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RewardShaping(**change)  # type: ignore[arg-type]
+        RewardShaping(**change)

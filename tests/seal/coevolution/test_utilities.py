@@ -1,6 +1,7 @@
 """Failure profile to the diagnostic utilities of the next round."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -160,6 +161,6 @@ def test_the_defaults_are_the_published_ones_switched_off() -> None:
         ({"n_conf": 0}, "n_conf must be at least 1, got 0"),
     ],
 )
-def test_a_number_out_of_range_is_refused_by_name(change: dict[str, float], message: str) -> None:
+def test_a_number_out_of_range_is_refused_by_name(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        UtilityConfig(**change)  # type: ignore[arg-type]
+        UtilityConfig(**change)

@@ -4,6 +4,7 @@ import math
 import random
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -287,6 +288,6 @@ def test_the_defaults_are_the_papers() -> None:
         ({"utilities": {Label.PASS: 1.0}}, "no utility for invalid_tool_call"),
     ],
 )
-def test_a_bad_configuration_is_refused_by_name(change: dict[str, object], message: str) -> None:
+def test_a_bad_configuration_is_refused_by_name(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        WeightConfig(**change)  # type: ignore[arg-type]
+        WeightConfig(**change)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from seal.launch.recipe import EXP, load_recipe
 
@@ -130,7 +130,7 @@ def differences(recipe: str, published: dict[str, Any]) -> dict[str, Any]:
 
 
 def leaves(node: Any, prefix: str) -> set[str]:
-    if not isinstance(node, DictConfig):
+    if not OmegaConf.is_dict(node):
         return {prefix}
     return {leaf for key in node for leaf in leaves(node[key], f"{prefix}.{key}")}
 

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
@@ -58,6 +58,7 @@ def test_a_missing_recipe_names_those_there_are() -> None:
 def test_the_agent_loop_that_verl_is_told_of_is_there() -> None:
     agent = load_recipe(EXP / "SEAL.yaml", []).actor_rollout_ref.rollout.agent
     known = OmegaConf.load(EXP.parent / agent.agent_loop_config_path)
+    assert isinstance(known, ListConfig)
     assert [one.name for one in known] == [agent.default_agent_loop]
     module, _, name = known[0]._target_.rpartition(".")
     source = EXP.parent / f"{module.replace('.', '/')}.py"
@@ -92,7 +93,7 @@ def composed(recipe: str, *overrides: str) -> DictConfig:
 
 
 MODEL = ".actor_rollout_ref.model.path"
-ABLATIONS = {
+ABLATIONS: dict[str, dict[str, Any]] = {
     "vanilla": {
         ".seal.weights.w_min": 1.0,
         ".seal.weights.w_max": 1.0,
@@ -126,7 +127,7 @@ ABLATIONS = {
 }
 
 
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "shuffled_labels": {".seal.weights.assignment": "shuffled"},
     "constant_weight": {".seal.weights.assignment": "mean"},
     "fixed_interface": {".seal.interface.choice": "all"},

@@ -51,12 +51,13 @@ def made(root: Path, **options: Any) -> dict[str, Any]:
 
 
 def figure(document: dict[str, Any], recipe: str, rule: str = "last") -> dict[str, Any]:
-    (found,) = [
+    found: list[dict[str, Any]] = [
         one
         for one in document["suites"]["held_out"]["figures"]
         if (one["recipe"], one["step_rule"], one["tasks"]) == (recipe, rule, "all")
     ]
-    return found
+    (figure,) = found
+    return figure
 
 
 def test_a_planted_difference_is_found_and_a_placebo_is_not(tmp_path: Path) -> None:

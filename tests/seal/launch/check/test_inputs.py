@@ -95,7 +95,7 @@ def test_a_number_of_dialogues(quick: DictConfig) -> None:
     for number in (None, 1, 48):
         quick.env_service.max_dialogues = number
         said(inputs.dialogues(quick, MACHINE, QWEN_7B), Level.OK)
-    for number in (0, -1, 1.5, "many", True):
-        quick.env_service.max_dialogues = number
+    for wrong in (0, -1, 1.5, "many", True):
+        quick.env_service.max_dialogues = wrong
         text = said(inputs.dialogues(quick, MACHINE, QWEN_7B), Level.ERROR)
-        assert text.startswith(f"env_service.max_dialogues={number}: expected a whole number")
+        assert text.startswith(f"env_service.max_dialogues={wrong}: expected a whole number")

@@ -1,5 +1,6 @@
 """The facts about the machine that the tests run on, whichever that is."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -41,10 +42,8 @@ def test_the_cuda_of_torch_is_read_without_importing_it(
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("raise AssertionError")
     (tmp_path / "torch/version.py").write_text("cuda: Optional[str] = '13.0'\nhip = None\n")
-    spec = machine_facts.importlib.util.spec_from_file_location(
-        "torch", tmp_path / "torch/__init__.py"
-    )
-    monkeypatch.setattr(machine_facts.importlib.util, "find_spec", lambda _: spec)
+    spec = importlib.util.spec_from_file_location("torch", tmp_path / "torch/__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     assert machine_facts._torch_cuda() == "13.0"
 
 

@@ -45,7 +45,10 @@ def without(*names: str) -> Callable[[Path], None]:
 
 
 def write(name: str, text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(text) and None
+    def overwrite(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return overwrite
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,14 @@ import io
 
 from rich.console import Console
 
-from seal.launch.check.finding import error, ok, warning
+from seal.launch.check.finding import Finding, error, ok, warning
 from seal.launch.check.table import print_findings
 
 
-def shown(*findings: object) -> str:
-    console = Console(file=io.StringIO(), width=60)
-    print_findings(console, findings)  # type: ignore[arg-type]
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert isinstance(text, str)
-    return text
+def shown(*findings: Finding) -> str:
+    file = io.StringIO()
+    print_findings(Console(file=file, width=60), findings)
+    return file.getvalue()
 
 
 def test_a_line_for_each_finding_and_a_verdict() -> None:
