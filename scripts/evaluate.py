@@ -26,7 +26,6 @@ Exit status: 0; 1 with one sentence; 2 if the command line is wrong; 130 after C
 """
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
@@ -39,6 +38,7 @@ from seal.evaluation.official_tau2 import USER_MODEL
 from seal.evaluation.tables import model_figures, show
 from seal.formats import FORMATS
 from seal.launch.folders import RunError
+from seal.launch.interrupts import interrupt_once
 from seal.launch.recipe import RecipeError
 from seal.records.validation_log import BadValidationLog
 
@@ -163,6 +163,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # SIGTERM ends what was started, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    interrupt_once()
     sys.exit(main(sys.argv[1:]))
