@@ -107,10 +107,6 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
         }
 
     async def __aexit__(self, *raised: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
         for http in self._http.values():
             await http.aclose()
 

@@ -18,7 +18,6 @@ from seal.launch.data_files import total_steps
 from seal.launch.folders import RunError, checkpoint_folder, record_folder, run_name
 from seal.records.checkpoint_folder import (
     ABANDONED,
-    BEST_FILE,
     best_step,
     checkpoint,
     is_whole,
@@ -217,11 +216,8 @@ def _check_best_stays(recipe: DictConfig, step: int) -> None:
     folder = checkpoint_folder(recipe)
     try:
         best = best_step(folder)
-    except (ValueError, KeyError, TypeError):
-        raise RunError(
-            f"{folder / BEST_FILE} cannot be read; expected metric, score and step of the best "
-            "checkpoint"
-        ) from None
+    except ValueError as error:
+        raise RunError(str(error)) from None
     if best is None or best <= step or not recipe.seal.checkpoints.keep_best:
         return
     if is_whole(checkpoint(folder, best)):

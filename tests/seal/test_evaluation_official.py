@@ -304,9 +304,7 @@ def test_all_that_tau2_asks_is_answered(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_keys_never_reach_a_command_line_or_a_result() -> None:
     endpoint = official_bfcl.Endpoint("http://a/v1", "m", "secret", False, None)
-    command = official_tau2.command_of(
-        endpoint, Path("out"), "retail", user_model="u", trials=4, tasks=None, concurrency=3
-    )
+    command = official_tau2.command_of(endpoint, Path("out"), "retail")
     assert "secret" not in " ".join(command)
     assert command[command.index("--agent-llm") + 1] == "hosted_vllm/m"
     assert official_tau2.environment_of(endpoint)["HOSTED_VLLM_API_KEY"] == "secret"
