@@ -123,10 +123,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}, expected at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number of at least 1")
+    return int(text)
 
 
 def _named(text: str) -> tuple[str, Path]:

@@ -150,3 +150,7 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             command.main(wrong)
         assert ended.value.code == 2
+    with pytest.raises(SystemExit):
+        command.main([*ENDPOINT, "--suite", "bfcl_v3", "--trials", "many"])
+    expected = "--trials: 'many', expected a whole number of at least 1"
+    assert expected in capsys.readouterr().err
