@@ -9,7 +9,6 @@ DRAIN_S to finish.
 import argparse
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import signal
@@ -27,7 +26,7 @@ from env_service.live import LiveEpisodes
 from env_service.log import StandardError, log_to_stderr
 from env_service.metrics import Metrics
 from env_service.workers.pool import Limits, WorkerPool
-from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
+from seal.environment.access_token import TOKEN_VARIABLE, TokenError, is_loopback, read_token
 
 logger = logging.getLogger("env_service")
 
@@ -141,19 +140,12 @@ def _token(args: argparse.Namespace) -> str | None:
         token = read_token(args.token_file, setting="--token-file ")
     except TokenError as error:
         raise CannotStart(str(error)) from error
-    if token is None and not _is_local(args.host):
+    if token is None and not is_loopback(args.host):
         raise CannotStart(
             f"--host {args.host} can be reached from other machines, so it needs a token: name a "
             f"file with --token-file, or set {TOKEN_VARIABLE}"
         )
     return token
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

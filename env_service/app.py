@@ -22,7 +22,7 @@ from env_service.environments.base import EpisodeOptions
 from env_service.errors import ServiceError
 from env_service.live import LiveEpisodes
 from env_service.metrics import Metrics
-from env_service.runs import Runs, failure_profile, interface_config, shown_interface
+from env_service.runs import Runs, read_update
 from env_service.workers.frames import Spec
 from env_service.workers.pool import Limits, WorkerPool
 from seal import wire
@@ -176,8 +176,7 @@ def _add_run_routes(app: FastAPI, runs: Runs) -> None:
     @app.put("/runs/{run_id}/profile", response_model=Envelope[wire.InterfaceReply])
     async def put_profile(run_id: Name, body: Bounded[wire.ProfileUpdate]) -> Response:
         """Evolve a run's learning interface from a failure profile."""
-        profile, config = failure_profile(body.profile), interface_config(body.config)
-        interface = runs.update(run_id, profile, config, shown_interface(body.interface))
+        interface = runs.update(run_id, *read_update(body))
         logger.info(
             "profile",
             extra={"run": run_id, "interface": interface.version, "active": interface.active()},

@@ -24,6 +24,7 @@ from env_service.errors import ServiceError
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.profile import FailureProfile
+from seal.wire import ProfileUpdate
 
 _CONFIG = TypeAdapter(InterfaceConfig)
 MOST_RUNS = 256
@@ -180,12 +181,23 @@ def _digest(profile: FailureProfile, config: InterfaceConfig, shown: Interface |
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def interface_config(values: Mapping[str, Any]) -> InterfaceConfig:
-    """Read the configuration in a profile's request.
+def read_update(
+    update: ProfileUpdate,
+) -> tuple[FailureProfile, InterfaceConfig, Interface | None]:
+    """The profile, the configuration and the shown interface in a profile's request.
 
     Raises:
-        ServiceError: 422, a field is unknown or of the wrong type.
+        ServiceError: 422, naming the field that is unknown or wrong.
     """
+    with _invalid("profile"):
+        profile = FailureProfile.from_json(dict(update.profile))
+    config = _interface_config(update.config)
+    with _invalid("interface"):
+        shown = None if update.interface is None else Interface.from_json(dict(update.interface))
+    return profile, config, shown
+
+
+def _interface_config(values: Mapping[str, Any]) -> InterfaceConfig:
     names = [field.name for field in fields(InterfaceConfig)]
     unknown = sorted(set(values) - set(names))
     if unknown:
@@ -200,26 +212,6 @@ def interface_config(values: Mapping[str, Any]) -> InterfaceConfig:
         first = error.errors()[0]
         place = ".".join(str(part) for part in ("config", *first["loc"]))
         raise ServiceError(422, "invalid_request", f"{place}: {first['msg']}") from error
-
-
-def failure_profile(values: Mapping[str, Any]) -> FailureProfile:
-    """Read the profile in a profile's request.
-
-    Raises:
-        ServiceError: 422, naming the field that is wrong.
-    """
-    with _invalid("profile"):
-        return FailureProfile.from_json(dict(values))
-
-
-def shown_interface(values: Mapping[str, Any] | None) -> Interface | None:
-    """Read the interface in a profile's request, if it has one.
-
-    Raises:
-        ServiceError: 422, naming the field that is wrong.
-    """
-    with _invalid("interface"):
-        return None if values is None else Interface.from_json(dict(values))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from rich.table import Table
 from seal import ROOT
 from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.launch.folders import RunError
+from seal.launch.interrupts import interrupt_once
 from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.launch.recipe import EXP, RecipeError, load_recipe, model_length
@@ -187,4 +188,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    interrupt_once()
     sys.exit(main(sys.argv[1:]))

@@ -26,7 +26,6 @@ Exit status: 0; 1 with one sentence; 2 if the command line is wrong; 130 after C
 """
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
@@ -39,6 +38,7 @@ from seal.evaluation.official_tau2 import USER_MODEL
 from seal.evaluation.tables import model_figures, show
 from seal.formats import FORMATS
 from seal.launch.folders import RunError
+from seal.launch.interrupts import interrupt_once
 from seal.launch.recipe import RecipeError
 from seal.records.validation_log import BadValidationLog
 
@@ -123,10 +123,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}, expected at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number of at least 1")
+    return int(text)
 
 
 def _named(text: str) -> tuple[str, Path]:
@@ -163,6 +162,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # SIGTERM ends what was started, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    interrupt_once()
     sys.exit(main(sys.argv[1:]))

@@ -155,8 +155,6 @@ def main(argv: list[str]) -> int:
         print(f"{args.out}: built already")
         return 0
     try:
-        if args.out.exists():
-            raise NoModel(f"{args.out} exists, but is not this program's; name another --out")
         if args.gguf is not None and not args.gguf.is_file():
             raise NoModel(f"--gguf {args.gguf} is no file")
         with whole_folder(args.out) as folder:

@@ -14,7 +14,6 @@ recorded dialogues: for a machine with torch and transformers and without verl, 
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from rich.console import Console
 from benchmarks.gpu_smoke import kept, sampling
 from benchmarks.gpu_smoke.kept import SmokeError
 from seal import ROOT
+from seal.launch.interrupts import interrupt_once
 
 SIZES = ("0.5b", "3b", "7b", "smollm2", "tiny")
 PACKAGES = ("torch", "vllm", "verl", "transformers", "ray")
@@ -98,7 +98,6 @@ def main(argv: Sequence[str]) -> int:
     """Measure; the exit code is 0, 1 for a failure, 2 if there is no GPU, 130 if interrupted."""
     args = parse_arguments(argv)
     complaints = Console(stderr=True, soft_wrap=True, style="red", markup=False, highlight=False)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = args.out.resolve()
     try:
         measure = _measure_updates if args.trainer_only else _measure_loops
@@ -197,4 +196,5 @@ def _measure_updates(console: Console, args: argparse.Namespace, out: Path) -> i
 
 
 if __name__ == "__main__":
+    interrupt_once()
     sys.exit(main(sys.argv[1:]))

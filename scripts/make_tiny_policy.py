@@ -42,7 +42,7 @@ def main() -> None:
         return
     try:
         print(json.dumps(build(settings), indent=2))
-    except (DemonstrationError, BackboneError, RecipeError) as error:
+    except (DemonstrationError, BackboneError, RecipeError, OSError) as error:
         raise SystemExit(f"make_tiny_policy: {error}") from error
 
 

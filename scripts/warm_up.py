@@ -18,12 +18,13 @@ warm_up.json; --report evaluates the model before and after, on --parquet, with 
 
 import argparse
 import json
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 from seal import ROOT
+from seal.launch.interrupts import interrupt_once
+from seal.launch.processes import Family
 from seal.launch.recipe import EXP, RecipeError
 from seal.train.backbone import BackboneError
 from seal.warm_up.supervised import DemonstrationError
@@ -101,18 +102,23 @@ def settings_of(args: argparse.Namespace) -> WarmUp:
 
 def report(args: argparse.Namespace) -> int:
     """Evaluate both models with scripts/evaluate.py; an interrupted evaluation goes on."""
-    for model in (args.model, args.out):
-        print(f"\nwarm_up: evaluating {model} on {args.parquet}", flush=True)
-        command = [
-            *(sys.executable, "scripts/evaluate.py", "--suite", "bfcl_v3", "--with-bfcl"),
-            *("--model", str(model), "--conf", str(args.conf), "--parquet", str(args.parquet)),
-            *(("--backbone", args.backbone) if args.backbone else ()),
-        ]
-        status = subprocess.run(command, cwd=ROOT, check=False).returncode
-        if status != 0:
-            return status
-    return 0
+    family = Family()
+    try:
+        for model in (args.model, args.out):
+            print(f"\nwarm_up: evaluating {model} on {args.parquet}", flush=True)
+            command = [
+                *(sys.executable, "scripts/evaluate.py", "--suite", "bfcl_v3", "--with-bfcl"),
+                *("--model", str(model), "--conf", str(args.conf), "--parquet", str(args.parquet)),
+                *(("--backbone", args.backbone) if args.backbone else ()),
+            ]
+            status = family.start(command, None, {}, ROOT).wait()
+            if status != 0:
+                return status
+        return 0
+    finally:
+        family.end()  # an evaluation that is interrupted, with its vLLM and its service
 
 
 if __name__ == "__main__":
+    interrupt_once()
     sys.exit(main(sys.argv[1:]))

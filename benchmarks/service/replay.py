@@ -125,15 +125,11 @@ class Replay:
             )
 
     async def _hold(self, instance_id: str, script: Script) -> Any:
+        from seal.environment.client import Task
+
+        task = Task(script.task_id, "eval", "bench", None, "hermes")
         with self._timed("create"):
-            await self._client.create(
-                instance_id,
-                script.task_id,
-                mode="eval",
-                run_id="bench",
-                interface_version=None,
-                tool_format="hermes",
-            )
+            await self._client.create(instance_id, task)
         return await self._say(instance_id, 0, script.messages[0])
 
     async def _say(self, instance_id: str, number: int, text: str) -> Any:

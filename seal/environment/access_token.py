@@ -3,6 +3,7 @@
 In: a file that a setting names, or the environment variable SEAL_ENV_TOKEN. Out: the token.
 """
 
+import ipaddress
 import os
 import re
 from pathlib import Path
@@ -42,3 +43,11 @@ def read_token(
         found = "several words or other characters" if token else "nothing"
         raise TokenError(f"{source} holds {found}; expected one word of ASCII characters")
     return token
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; a service at any other needs a token."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -38,6 +39,22 @@ PROFILE_GRACE_S = 5.0
 """Seconds that the other services have for a profile after one has taken it."""
 CONNECTIONS = 32
 """Connections to one address; further requests wait for one."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task to open, and how it is shown."""
+
+    task_id: str
+    """Task of the environment, e.g. multi_turn_base_17."""
+    mode: Mode
+    """Mode "train" shows the run's learning interface, "eval" the untouched benchmark."""
+    run_id: str
+    """The run whose interface mode "train" shows."""
+    interface_version: int | None
+    """Version of that interface; None for the newest."""
+    tool_format: str
+    """How the policy writes tool calls (seal.formats)."""
 
 
 class EnvironmentFault(Exception):
@@ -107,10 +124,6 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
         }
 
     async def __aexit__(self, *raised: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
         for http in self._http.values():
             await http.aclose()
 
@@ -137,29 +150,20 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
             # /healthz needs no token. This route needs one, changes nothing and works for any run.
             await self._ask(url, "GET", "/runs/health/interface")
 
-    async def create(
-        self,
-        instance_id: str,
-        task_id: str,
-        *,
-        mode: Mode,
-        run_id: str,
-        interface_version: int | None,
-        tool_format: str,
-    ) -> CreateReply:
+    async def create(self, instance_id: str, task: Task) -> CreateReply:
         """Open an episode; its tool docs come as structured data.
 
         Raises:
             EnvironmentFault: No service answers, all stay full for FULL_WAIT_S, or one refuses.
         """
         params = wire.CreateParams(
-            mode=mode,
-            run_id=run_id,
-            interface_version=interface_version,
-            tool_format=tool_format,
+            mode=task.mode,
+            run_id=task.run_id,
+            interface_version=task.interface_version,
+            tool_format=task.tool_format,
             tools="structured",
         )
-        body = self._body(wire.CreateRequest, instance_id, task_id=task_id, params=params)
+        body = self._body(wire.CreateRequest, instance_id, task_id=task.task_id, params=params)
         retrying = tenacity.AsyncRetrying(
             # The pauses alone: the requests have time limits of their own.
             stop=lambda state: state.idle_for + state.upcoming_sleep > FULL_WAIT_S,

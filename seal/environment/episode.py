@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.wire import Message, Mode, ToolDoc, TurnDiagnosis, TurnProgress
+from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
+from seal.wire import Message, ToolDoc, TurnDiagnosis, TurnProgress
 
 Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | Message | None]]
 """The policy: dialogue so far and tool docs -> assistant text, or None if it is out of tokens.
@@ -20,22 +20,6 @@ If a server has already parsed the calls, it returns the assistant message with 
 Between two calls the dialogue only grows, so an implementation may keep the tokens of earlier
 messages.
 """
-
-
-@dataclass(frozen=True)
-class Task:
-    """What to roll out."""
-
-    task_id: str
-    """Task of the environment, e.g. multi_turn_base_17."""
-    mode: Mode
-    """Mode "train" shows the run's learning interface, "eval" the untouched benchmark."""
-    run_id: str
-    """The run whose interface mode "train" shows."""
-    interface_version: int | None
-    """Version of that interface; None for the newest."""
-    tool_format: str
-    """How the policy writes tool calls (seal.formats)."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +54,7 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
     """
     instance_id = uuid.uuid4().hex
     started = time.perf_counter()
-    created = await client.create(
-        instance_id,
-        task.task_id,
-        mode=task.mode,
-        run_id=task.run_id,
-        interface_version=task.interface_version,
-        tool_format=task.tool_format,
-    )
+    created = await client.create(instance_id, task)
     waited = time.perf_counter() - started
     messages = list(created.state)
     turn, terminated, truncated = 0, False, False

@@ -8,6 +8,7 @@ task is tried again and then reported, never scored.
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,8 @@ import pyarrow
 import pyarrow.parquet
 import tenacity
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.environment.episode import Episode, Task, run_episode
+from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
+from seal.environment.episode import Episode, run_episode
 from seal.evaluation.endpoint import (
     STRUCTURED,
     ChatPolicy,
@@ -86,9 +87,9 @@ def missing_tasks(tasks: Sequence[EvaluationTask], log: Path) -> list[Evaluation
         BadValidationLog: The log is damaged in another way.
     """
     if log.exists():
-        whole = log.read_bytes().rpartition(b"\n")[0]
-        # A line without its line end was cut off while it was written.
-        log.write_bytes(whole + b"\n" if whole else b"")
+        # A line without its line end was cut off while it was written. The lines before it stay on
+        # the disk all the time: they may be days of work.
+        os.truncate(log, log.read_bytes().rfind(b"\n") + 1)
     done = _written(log)
     missing = []
     for task in tasks:

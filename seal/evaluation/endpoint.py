@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 
+from seal.environment.access_token import is_loopback
 from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
 from seal.wire import Message, ToolDoc
 
@@ -72,9 +73,8 @@ def is_url(model: str) -> bool:
 
 def client_of(base_url: str, api_key: str | None) -> openai.AsyncOpenAI:
     """A client that repeats requests without an answer; close it after use."""
-    host = urlsplit(base_url).hostname
     # Requests to a server on this machine must not go to a proxy.
-    own = host in ("localhost", "127.0.0.1", "::1")
+    own = is_loopback(urlsplit(base_url).hostname or "")
     return openai.AsyncOpenAI(
         base_url=base_url,
         api_key=api_key or "none",

@@ -6,6 +6,7 @@ endpoint or the search engine failed at a question, its result is removed before
 question is asked again, and never scored.
 """
 
+import functools
 import json
 import os
 import re
@@ -102,14 +103,15 @@ def run(
     """
     environment, log = environment_of(endpoint, folder), folder / "program.log"
     total = plan(endpoint, folder, categories, tasks)
+    count = functools.partial(count_results, folder)
 
-    def watched(command: Sequence[str], what: str) -> None:
-        def count() -> int:
-            return count_results(folder)
-
+    def watched(what: str, name: str, *options: str) -> None:
+        command = command_of(name, categories, *options)
         watch(family, command, environment, log, what=what, count=count, total=total)
 
-    watched(generate_command(categories, tasks is not None, concurrency), "asking")
+    asking = ["--temperature", "0", "--num-threads", str(concurrency), "--exclude-state-log"]
+    # It asks the questions that have no result yet.
+    watched("asking", "generate", *asking, *([] if tasks is None else ["--run-ids"]))
     faults = take_out_faults(folder)
     if faults:
         name, reason = next(iter(faults.items()))
@@ -117,7 +119,7 @@ def run(
             f"{len(faults)} questions failed, {name} by: {reason}; nothing is scored, and the "
             f"same command asks them again ({', '.join([*faults][:5])}; log: {log})"
         )
-    watched(evaluate_command(categories, tasks is not None), "judging")
+    watched("judging", "evaluate", *([] if tasks is None else ["--partial-eval"]))
 
 
 def environment_of(endpoint: Endpoint, folder: Path) -> dict[str, str]:
@@ -149,19 +151,10 @@ def plan(endpoint: Endpoint, folder: Path, categories: Sequence[str], tasks: int
     return sum(counts.values())
 
 
-def generate_command(categories: Sequence[str], some: bool, threads: int) -> list[str]:
-    """bfcl-eval's `generate`, which asks the questions that have no result yet."""
-    command = [str(PYTHON), str(PROGRAM), "generate", "--model", REGISTRY_NAME]
-    command += ["--test-category", ",".join(categories), "--temperature", "0"]
-    command += ["--num-threads", str(threads), "--exclude-state-log"]
-    return [*command, "--run-ids"] if some else command
-
-
-def evaluate_command(categories: Sequence[str], some: bool) -> list[str]:
-    """bfcl-eval's `evaluate`."""
-    command = [str(PYTHON), str(PROGRAM), "evaluate", "--model", REGISTRY_NAME]
-    command += ["--test-category", ",".join(categories)]
-    return [*command, "--partial-eval"] if some else command
+def command_of(name: str, categories: Sequence[str], *options: str) -> list[str]:
+    """bfcl-eval's `generate` or `evaluate`."""
+    command = [str(PYTHON), str(PROGRAM), name, "--model", REGISTRY_NAME]
+    return [*command, "--test-category", ",".join(categories), *options]
 
 
 def count_results(folder: Path) -> int:

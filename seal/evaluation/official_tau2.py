@@ -97,21 +97,15 @@ def run(
     Raises:
         EvaluationError: The program failed, because of the endpoint or the user's model.
     """
+    options = ["--user-llm", user_model, "--num-trials", str(trials)]
+    options += ["--max-concurrency", str(concurrency)]
+    options += ["--num-tasks", str(tasks)] if tasks else []
     for domain in DOMAINS:
-        command = command_of(
-            endpoint,
-            folder,
-            domain,
-            user_model=user_model,
-            trials=trials,
-            tasks=tasks,
-            concurrency=concurrency,
-        )
         watch(
             family,
             # tau2 asks whether to go on with an existing file, and again if its settings differ
             # from those it writes now. The answer is yes.
-            ["bash", "-c", 'yes y | "$0" "$@"', *command],
+            ["bash", "-c", 'yes y | "$0" "$@"', *command_of(endpoint, folder, domain), *options],
             environment_of(endpoint),
             folder / "program.log",
             what=f"tau2, {domain}",
@@ -133,25 +127,13 @@ def result_file(folder: Path, domain: str) -> Path:
     return folder / f"{domain}.json"
 
 
-def command_of(
-    endpoint: Endpoint,
-    folder: Path,
-    domain: str,
-    *,
-    user_model: str,
-    trials: int,
-    tasks: int | None,
-    concurrency: int,
-) -> list[str]:
+def command_of(endpoint: Endpoint, folder: Path, domain: str) -> list[str]:
     """`tau2 run` of one domain, which runs what the result file does not hold yet."""
     command = [str(ENVIRONMENT / "bin/tau2"), "run", "--domain", domain]
     command += ["--agent-llm", f"hosted_vllm/{endpoint.model}"]
     command += ["--agent-llm-args", json.dumps({"temperature": 0.0})]
-    command += ["--user-llm", user_model, "--num-trials", str(trials)]
-    command += ["--max-concurrency", str(concurrency)]
     # A relative name would go into tau2's own folder of simulations.
-    command += ["--save-to", str(result_file(folder, domain).resolve().with_suffix(""))]
-    return [*command, "--num-tasks", str(tasks)] if tasks else command
+    return [*command, "--save-to", str(result_file(folder, domain).resolve().with_suffix(""))]
 
 
 def count_results(folder: Path, domain: str) -> int:

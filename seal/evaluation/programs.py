@@ -4,8 +4,9 @@ In: a command and a function that counts what it has finished. Out: nothing, or 
 end of the log.
 """
 
+import contextlib
 import os
-import time
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from rich.progress import (
 from seal.evaluation.faults import EvaluationError
 from seal.launch.processes import Family, tail
 
+COUNTED_EVERY_S = 5.0
+"""Seconds between two counts, which read all result files: hundreds of megabytes at the end."""
 console = Console(stderr=True)
 
 
@@ -66,7 +69,8 @@ def watch(
         bar = progress.add_task(what, total=total)
         while program.poll() is None:
             progress.update(bar, completed=count())
-            time.sleep(0.5)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(COUNTED_EVERY_S)
         progress.update(bar, completed=count())
     if program.returncode != 0:
         raise EvaluationError(

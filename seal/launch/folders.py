@@ -21,8 +21,12 @@ from omegaconf import DictConfig, OmegaConf
 from seal import ROOT as ROOT
 
 _OUTPUTS = ("experiments", "experiments/tech_synthetic", "launcher_record")
-_SHARED = ("tech_synthetic", "tiny_policy", "prompt_tokens")
-"""Folders in experiments/ that belong to no run: validation logs, a model, token counts."""
+_SHARED = (
+    *("tech_synthetic", "tiny_policy", "prompt_tokens"),
+    *("evaluation", "study", "gpu_smoke", "gpu_smoke_models"),
+)
+"""Folders in experiments/ that belong to no run: validation logs, a model, token counts, and what
+scripts/evaluate.py, scripts/compare.py and scripts/gpu_smoke.py write."""
 _FOLDER_KEYS = (
     "trainer.default_local_dir",
     "trainer.validation_data_dir",

@@ -1,6 +1,5 @@
 """The progress bar of a run: step, reward, labels, time left."""
 
-from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +11,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from seal.records.loop_log import turns_by_label
 
 PHASES = {
     "prompts": "counting the tokens of all prompts",
@@ -34,9 +35,7 @@ def label_shares(labels: dict[str, dict[str, int]], top: int = 4) -> str:
     >>> label_shares({"multi_turn_base": {"pass": 3, "state_mismatch": 1}})
     'pass 75%, state_mismatch 25%'
     """
-    total: Counter[str] = Counter()
-    for counts in labels.values():
-        total.update(counts)
+    total = turns_by_label(labels)
     turns = max(1, total.total())
     return ", ".join(f"{label} {count / turns:.0%}" for label, count in total.most_common(top))
 

@@ -18,7 +18,6 @@ from seal.launch.data_files import total_steps
 from seal.launch.folders import RunError, checkpoint_folder, record_folder, run_name
 from seal.records.checkpoint_folder import (
     ABANDONED,
-    BEST_FILE,
     best_step,
     checkpoint,
     is_whole,
@@ -155,13 +154,6 @@ def differences(recorded: Any, recipe: DictConfig) -> list[str]:
     ]
 
 
-def latest_checkpoint(recipe: DictConfig) -> Path | None:
-    """The newest whole checkpoint of the run; one that is not complete is skipped."""
-    folder = checkpoint_folder(recipe)
-    step = latest_whole(folder)
-    return None if step is None else checkpoint(folder, step)
-
-
 def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
     """Tell the user how to go on after an interruption or a failure.
 
@@ -169,8 +161,8 @@ def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
         recipe: Resolved recipe.
         argv: The launcher's arguments, without the program.
     """
-    found, named = latest_checkpoint(recipe), recipe.trainer.resume_from_path
-    if named is not None and (found is None or step_of(found) < step_of(Path(str(named)))):
+    found, named = latest_whole(checkpoint_folder(recipe)), recipe.trainer.resume_from_path
+    if named is not None and (found is None or found < step_of(Path(str(named)))):
         # The checkpoint was of another folder, and this run has saved none.
         return f"nothing has been saved since {named}; to go on, give the same command again"
     if found is None:
@@ -183,7 +175,7 @@ def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
     kept = (w for w in argv if w != "--resume" and not w.startswith("trainer.resume_from_path="))
     words = ["--resume", *kept]
     return (
-        f"steps up to {step_of(found)} are saved; to go on:\n"
+        f"steps up to {found} are saved; to go on:\n"
         f"  .venv/bin/python launcher.py {shlex.join(words)}"
     )
 
@@ -203,13 +195,13 @@ def checkpoint_step(recipe: DictConfig) -> int:
                 "global_step_N with actor/, data.pt and seal_state.json"
             )
         return step_of(path)
-    found = latest_checkpoint(recipe)
+    found = latest_whole(checkpoint_folder(recipe))
     if found is None:
         raise RunError(
             f"nothing to resume: {recipe.trainer.default_local_dir} has no whole checkpoint; omit "
             "--resume to start the run"
         )
-    return step_of(found)
+    return found
 
 
 def _check_best_stays(recipe: DictConfig, step: int) -> None:
@@ -217,11 +209,8 @@ def _check_best_stays(recipe: DictConfig, step: int) -> None:
     folder = checkpoint_folder(recipe)
     try:
         best = best_step(folder)
-    except (ValueError, KeyError, TypeError):
-        raise RunError(
-            f"{folder / BEST_FILE} cannot be read; expected metric, score and step of the best "
-            "checkpoint"
-        ) from None
+    except ValueError as error:
+        raise RunError(str(error)) from None
     if best is None or best <= step or not recipe.seal.checkpoints.keep_best:
         return
     if is_whole(checkpoint(folder, best)):

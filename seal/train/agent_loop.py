@@ -23,8 +23,8 @@ from seal.coevolution.exposure import Exposure
 from seal.coevolution.shaping import RewardShaping, shaped_reward
 from seal.environment.access_token import read_token
 from seal.environment.addresses import url_list
-from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.environment.episode import Episode, Task, run_episode
+from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
+from seal.environment.episode import Episode, run_episode
 from seal.train.message_end import message_end, stop_token_ids, unwritten_end
 from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seal.coevolution.interface import Interface
-from seal.environment.client import EnvironmentClient
+from seal.environment.client import EnvironmentClient, Task
 from seal.records.whole_file import write_whole
 from seal.train.backbone import Backbone
 from seal.train.system_note import behind_default
@@ -56,14 +56,8 @@ async def fetch_prompts(
 
     async def fetch(task_id: str) -> Prompt:
         instance = uuid.uuid4().hex
-        opened = await client.create(
-            instance,
-            task_id,
-            mode="eval",
-            run_id="prompts",
-            interface_version=None,
-            tool_format=tool_format,
-        )
+        task = Task(task_id, "eval", "prompts", None, tool_format)
+        opened = await client.create(instance, task)
         await client.release(instance)
         return Prompt(task_id, opened.info.category, opened.state, opened.info.tools)
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from seal.records.whole_file import write_whole
+
 BUILT = "built.json"
 """Facts about a model, in its folder."""
 
@@ -25,8 +27,10 @@ def whole_folder(out: Path) -> Iterator[Path]:
     """An empty folder, which becomes `out` if the block ends without an error.
 
     Raises:
-        OSError: The folder cannot be written, or `out` holds something.
+        OSError: The folder cannot be written, or `out` exists.
     """
+    if out.exists():
+        raise FileExistsError(f"{out} exists, but is not complete; delete it, or name another one")
     unfinished = unfinished_folder(out)
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -36,4 +40,4 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
 def write_facts(path: Path, facts: Mapping[str, Any], indent: int = 1) -> None:
     """Write facts about a model as JSON, for people."""
-    path.write_text(json.dumps(facts, indent=indent) + "\n", "utf-8")
+    write_whole(path, json.dumps(facts, indent=indent) + "\n")

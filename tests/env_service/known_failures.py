@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from material import held_out
 from rehearsal import Outcome, Rehearsal
 
 from env_service.environments.bfcl.tasks import BfclTask
@@ -146,7 +147,7 @@ def _unknown_tool(rehearsal: Rehearsal, rng: random.Random) -> _Built:
 
 
 def _held_out_tool(rehearsal: Rehearsal, rng: random.Random) -> _Built:
-    for reveal, names in rehearsal.task.held_out.items():
+    for reveal, names in held_out(rehearsal.task).items():
         later = [call for calls in rehearsal.program for call in calls if call.name in names]
         if later:
             other = _always(rng.choice(later))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from env_service.environments.bfcl.tasks import BfclTask
 from seal.formats import ToolCall
 from seal.wire import ToolDoc
 
@@ -138,3 +139,11 @@ def with_call(program: Program, turn: int, index: int, call: ToolCall) -> Progra
 
 def with_turn(program: Program, turn: int, calls: list[ToolCall]) -> Program:
     return [*program[:turn], calls, *program[turn + 1 :]]
+
+
+def held_out(task: BfclTask) -> dict[int, tuple[str, ...]]:
+    """Names of the tools that become available at a turn."""
+    return {
+        turn: tuple(doc["function"]["name"] for doc in docs)
+        for turn, docs in task.held_out_docs.items()
+    }

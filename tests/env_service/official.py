@@ -26,6 +26,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils as execution
+from material import held_out
 from mutations import Trajectory
 from snapshots import (
     SHARED_CARD_IDS,
@@ -263,7 +264,7 @@ def exceptions_of(task: BfclTask, trajectory: Trajectory) -> frozenset[Differenc
 
 
 def is_held_out(task: BfclTask, call: ToolCall, turn: int) -> bool:
-    return any(turn < reveal and call.name in names for reveal, names in task.held_out.items())
+    return any(turn < reveal and call.name in names for reveal, names in held_out(task).items())
 
 
 _REFUSED = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})

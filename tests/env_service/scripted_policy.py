@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from material import Material, NothingToMutate, plausible_call
+from material import Material, NothingToMutate, held_out, plausible_call
 from mutations import Mutation, mutate
 
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls
@@ -220,7 +220,7 @@ def _prose(texts: Texts, task: BfclTask, material: Material, rng: random.Random)
 def _early_held_out(texts: Texts, task: BfclTask, material: Material, rng: random.Random) -> Texts:
     early = [
         (turn, name)
-        for reveal, names in task.held_out.items()
+        for reveal, names in held_out(task).items()
         for turn in range(min(reveal, len(texts)))
         for name in names
     ]

@@ -81,6 +81,6 @@ def test_a_positional_argument_gets_its_name() -> None:
 
 def test_held_out_tools_appear_at_their_turn() -> None:
     task = load_tasks()["multi_turn_miss_func_0"]
-    assert task.held_out == {3: ("sort",)}
+    assert list(task.held_out_docs) == [3]
     assert "sort" not in task.docs_at(2)
     assert "sort" in task.docs_at(3)

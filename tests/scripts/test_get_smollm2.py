@@ -80,7 +80,7 @@ def test_other_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "is no file" in refused(capsys, out, f"--gguf={tmp_path / 'nothing'}")
     (tmp_path / "text").write_text("no model")
     assert "is no GGUF file of SmolLM2" in refused(capsys, out, f"--gguf={tmp_path / 'text'}")
-    assert "exists, but is not this program's" in refused(capsys, f"--out={tmp_path}")
+    assert "exists, but is not complete" in refused(capsys, f"--out={tmp_path}")
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile, LabelStatistic
-from seal.environment.client import EnvironmentClient
+from seal.environment.client import EnvironmentClient, Task
 from seal.launch.recipe import EXP, load_recipe
 from seal.train import prompt_budget, prompts
 from seal.train.backbone import Backbone, load_backbone
@@ -84,12 +84,7 @@ def test_what_is_counted_is_what_training_is_shown(url: str, tasks: list[Prompt]
             )
             replies = [
                 await client.create(
-                    f"counted-{task_id}",
-                    task_id,
-                    mode="train",
-                    run_id="counted",
-                    interface_version=1,
-                    tool_format="hermes",
+                    f"counted-{task_id}", Task(task_id, "train", "counted", 1, "hermes")
                 )
                 for task_id in TASKS
             ]

@@ -1,13 +1,18 @@
 """The warm-up: what is learnt of a demonstration, and that an interrupted one ends the same."""
 
+import contextlib
 import json
 import math
+import signal
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 import real_tokenizers
 import torch
@@ -23,6 +28,7 @@ from seal.warm_up import trainer as warm_up_trainer
 from seal.warm_up.supervised import Dialogue, summed_loss, tokenize
 from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, in_steps, run, shares, train
 from seal.warm_up.warm_up import WarmUp, WarmUpError, keep_settings
+from seal.warm_up.whole_folder import whole_folder
 
 TOOLS = [
     {
@@ -244,6 +250,41 @@ def test_another_setting_does_not_go_on_with_what_was_begun(tmp_path: Path) -> N
     keep_settings(begun, settings("--report", "--processes=1"))
     with pytest.raises(WarmUpError, match="another --learning-rate"):
         keep_settings(begun, settings("--learning-rate=1"))
+
+
+def test_an_interrupted_report_leaves_no_process_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "pid"
+    (tmp_path / "scripts").mkdir()
+    # An evaluation takes longer to end its servers than subprocess.run waits after Ctrl-C.
+    (tmp_path / "scripts/evaluate.py").write_text(
+        "import os, pathlib, subprocess, time\n"
+        "server = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"pathlib.Path({str(started)!r}).write_text(str(server.pid))\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setattr(warm_up, "ROOT", tmp_path)
+
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        while not (started.exists() and started.read_text()):
+            time.sleep(0.05)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        warm_up.report(warm_up.parse_arguments(["--model=a", "--out=b"]))
+    thread.join()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int(started.read_text())).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_folder_that_is_in_the_way_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="exists, but is not complete"), whole_folder(tmp_path):
+        raise AssertionError("a policy would be built in vain")
 
 
 def test_a_mix_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:

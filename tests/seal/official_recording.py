@@ -19,8 +19,8 @@ from seal.evaluation.official_bfcl import (
     CATEGORIES,
     PYTHON,
     REGISTRY_NAME,
+    command_of,
     environment_of,
-    evaluate_command,
 )
 
 RECORDED = Path(__file__).parent / "official_results"
@@ -59,7 +59,7 @@ def judge(folder: Path) -> None:
     """The real command, in a folder of its own."""
     every = [category for suite in CATEGORIES.values() for category in suite]
     environment = {**os.environ, **environment_of(ENDPOINT, folder)}
-    command = evaluate_command(every, some=True)
+    command = command_of("evaluate", every, "--partial-eval")
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 

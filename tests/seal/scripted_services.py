@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from seal.environment.client import EnvironmentClient
+from seal.environment.client import EnvironmentClient, Task
 from seal.wire import PROTOCOL_VERSION, CreateReply, Message
 
 HEALTHY = {"protocol_version": PROTOCOL_VERSION, "environments": ["toy"]}
@@ -91,14 +91,7 @@ def use(
 
 
 def create(client: EnvironmentClient, instance_id: str = "1") -> Awaitable[CreateReply]:
-    return client.create(
-        instance_id,
-        "toy_1",
-        mode="train",
-        run_id="run",
-        interface_version=3,
-        tool_format="hermes",
-    )
+    return client.create(instance_id, Task("toy_1", "train", "run", 3, "hermes"))
 
 
 def reply(data: Any) -> httpx.Response:

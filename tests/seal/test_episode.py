@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault
-from seal.environment.episode import Episode, Task, run_episode
+from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
+from seal.environment.episode import Episode, run_episode
 from seal.wire import CONVERSATION_COMPLETED, Message, ToolDoc
 
 TASK = Task(task_id="toy_1", mode="train", run_id="run", interface_version=3, tool_format="hermes")

@@ -154,6 +154,18 @@ def test_what_is_there_is_not_done_again(tmp_path: Path) -> None:
     assert len(read_log(log)) == 4
 
 
+def test_lines_that_are_there_stay_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, tasks = tmp_path / "0.jsonl", [task(1), task(2)]
+    play(tasks[:1], log, Environment())
+    with log.open("a") as file:
+        file.write('{"step": 0')
+    # A write would empty the file first, and a full disk would leave it empty.
+    monkeypatch.delattr(Path, "write_bytes")
+    assert missing_tasks(tasks, log) == tasks[1:]
+
+
 def test_several_rollouts_of_a_task_are_counted(tmp_path: Path) -> None:
     log, tasks = tmp_path / "0.jsonl", [task(1)] * 3 + [task(1, suite="fixed")]
     play(tasks[:2], log, Environment())

@@ -1,6 +1,10 @@
 """scripts/evaluate.py: what it refuses, and that a sentence says why."""
 
 import json
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import evaluate as command
@@ -49,6 +53,21 @@ def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture
     status, text = evaluate(capsys, *arguments)
     assert status == 1
     assert "no folder with config.json and *.safetensors" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_ends_an_evaluation_as_ctrl_c_does(tmp_path: Path, number: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        program = [sys.executable, command.__file__, "--suite", "bfcl_v3", "--model", url]
+        with subprocess.Popen([*program, "--out", str(tmp_path)], stderr=subprocess.PIPE) as child:
+            asking, _ = silent.accept()
+            with asking:  # the endpoint does not answer
+                child.send_signal(number)
+                child.wait(60)
+            assert child.stderr is not None
+            assert b"interrupted; the same command goes on" in child.stderr.read()
+        assert child.returncode == 130
 
 
 def test_a_service_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,3 +151,7 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             command.main(wrong)
         assert ended.value.code == 2
+    with pytest.raises(SystemExit):
+        command.main([*ENDPOINT, "--suite", "bfcl_v3", "--trials", "many"])
+    expected = "--trials: 'many', expected a whole number of at least 1"
+    assert expected in capsys.readouterr().err

@@ -273,6 +273,19 @@ def test_a_server_on_this_machine_is_not_asked_for_through_a_proxy(
     assert log.read_text().split() == ["example.org,127.0.0.1,localhost"] * 2
 
 
+def test_results_are_counted_rarely_while_a_program_runs(tmp_path: Path) -> None:
+    counts: list[int] = []
+
+    def count() -> int:
+        counts.append(1)  # each count reads all result files
+        return len(counts)
+
+    family, command = Family(), [sys.executable, "-c", "import time; time.sleep(1.5)"]
+    watch(family, command, {}, tmp_path / "log", what="it", count=count, total=None)
+    family.end()
+    assert len(counts) == 2
+
+
 def test_all_that_tau2_asks_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin/tau2"
     program.parent.mkdir()
@@ -290,9 +303,7 @@ def test_all_that_tau2_asks_is_answered(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_keys_never_reach_a_command_line_or_a_result() -> None:
     endpoint = Endpoint("http://a/v1", "m", "secret", False, None)
-    command = official_tau2.command_of(
-        endpoint, Path("out"), "retail", user_model="u", trials=4, tasks=None, concurrency=3
-    )
+    command = official_tau2.command_of(endpoint, Path("out"), "retail")
     assert "secret" not in " ".join(command)
     assert command[command.index("--agent-llm") + 1] == "hosted_vllm/m"
     assert official_tau2.environment_of(endpoint)["HOSTED_VLLM_API_KEY"] == "secret"

@@ -66,28 +66,12 @@ class BfclTask:
         """Whether the tool classes load their long-context extensions."""
         return "long_context" in self.category
 
-    @property
-    def held_out(self) -> dict[int, tuple[str, ...]]:
-        """Names of the tools that become available at a turn."""
-        return {
-            turn: tuple(doc["function"]["name"] for doc in docs)
-            for turn, docs in self.held_out_docs.items()
-        }
-
     def docs_at(self, turn: int) -> dict[str, ToolDoc]:
         """Docs, by name, of the tools that may be called in a turn."""
         docs = [*self.tools]
         for reveal, revealed in self.held_out_docs.items():
             docs += revealed if reveal <= turn else ()
         return {doc["function"]["name"]: doc for doc in docs}
-
-
-@dataclass(frozen=True)
-class _Doc:
-    plain: ToolDoc
-    """As in bfcl-eval's file, in OpenAI form."""
-    described: ToolDoc
-    """With the sentence on syntax."""
 
 
 @functools.cache
@@ -142,7 +126,7 @@ def _reference_call(task_id: str, involved_classes: tuple[str, ...], text: str) 
     return ToolCall(node.func.id, arguments)
 
 
-def _category(category: str, docs: Mapping[str, tuple[_Doc, ...]]) -> Iterator[BfclTask]:
+def _category(category: str, docs: Mapping[str, tuple[ToolDoc, ...]]) -> Iterator[BfclTask]:
     data = files("bfcl_eval") / "data"
     file_name = f"{VERSION_PREFIX}_{category}.json"
     references = {row["id"]: row for row in _rows(data / "possible_answer" / file_name)}
@@ -155,7 +139,7 @@ def _category(category: str, docs: Mapping[str, tuple[_Doc, ...]]) -> Iterator[B
         shown = [doc for name in row["involved_classes"] for doc in docs[name]]
         # Before `tools`: this takes the held-out docs away from those that are shown.
         held_out_docs = {
-            int(turn): tuple(_take(shown, name).plain for name in names)
+            int(turn): tuple(_take(shown, name) for name in names)
             for turn, names in row.get("missed_function", {}).items()
         }
         yield BfclTask(
@@ -164,31 +148,30 @@ def _category(category: str, docs: Mapping[str, tuple[_Doc, ...]]) -> Iterator[B
             turns=tuple(tuple(turn) for turn in row["question"]),
             involved_classes=tuple(row["involved_classes"]),
             initial_config=row["initial_config"],
-            tools=tuple(doc.described for doc in shown),
+            tools=tuple(shown),
             held_out_docs=held_out_docs,
             reference=tuple(tuple(turn) for turn in reference),
         )
 
 
-def _take(docs: list[_Doc], name: str) -> _Doc:
-    """Remove a doc from the list and return it."""
+def _take(docs: list[ToolDoc], name: str) -> ToolDoc:
+    """Remove a doc from the list and return it without the sentence on syntax."""
     for index, doc in enumerate(docs):
-        if doc.plain["function"]["name"] == name:
-            return docs.pop(index)
+        if doc["function"]["name"] == name:
+            function = docs.pop(index)["function"]
+            description = function["description"].removesuffix(_SYNTAX_SENTENCE)
+            return {"type": "function", "function": {**function, "description": description}}
     raise ValueError(f"held-out function {name!r} has no doc among the task's tool classes")
 
 
-def _class_docs(class_name: str) -> tuple[_Doc, ...]:
+def _class_docs(class_name: str) -> tuple[ToolDoc, ...]:
     folder = files("bfcl_eval") / "data" / "multi_turn_func_doc"
     rows = _rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name])
     return tuple(
-        _Doc(
-            plain={"type": "function", "function": row},
-            described={
-                "type": "function",
-                "function": {**row, "description": row["description"] + _SYNTAX_SENTENCE},
-            },
-        )
+        {
+            "type": "function",
+            "function": {**row, "description": row["description"] + _SYNTAX_SENTENCE},
+        }
         for row in rows
     )
 

@@ -1,13 +1,12 @@
 """Checks of the inputs of a run: model, data, service addresses, access token."""
 
-import ipaddress
 import os
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from omegaconf import DictConfig
 
-from seal.environment.access_token import TOKEN_VARIABLE
+from seal.environment.access_token import TOKEN_VARIABLE, is_loopback
 from seal.launch.check.finding import Finding, Level, error, ok, tried, warning
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
@@ -70,7 +69,7 @@ def addresses(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[
     if found.level is Level.ERROR:
         yield found
         return
-    loopback = [url for url in urls(recipe) if _is_loopback(url)]
+    loopback = [url for url in urls(recipe) if is_loopback(urlsplit(url).hostname or "")]
     nodes = int(recipe.trainer.nnodes)
     if loopback and nodes > 1:
         yield error(
@@ -110,11 +109,3 @@ def dialogues(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[
             f"env_service.max_dialogues={most}: expected a whole number of at least 1, or null for "
             "no limit",
         )
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

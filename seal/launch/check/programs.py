@@ -6,6 +6,7 @@ and may crash the process, so the launcher has it done by such programs.
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -56,10 +57,17 @@ def ask(programs: Mapping[str, Program], patience_s: float) -> dict[str, Answer]
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
+                process_group=0,
             )
             started[name] = ending.enter_context(process)
-            ending.callback(process.kill)
+            ending.callback(_kill, process)
         return {name: _answer(process, deadline) for name, process in started.items()}
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End a program that still runs, and the processes that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _answer(process: subprocess.Popen[str], deadline: float) -> Answer:

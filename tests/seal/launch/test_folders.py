@@ -27,7 +27,10 @@ def test_a_name_that_is_no_folder_is_refused(recipe: DictConfig, name: str) -> N
         run_name(recipe)
 
 
-@pytest.mark.parametrize("name", ["tech_synthetic", "tiny_policy", "mine", "try.lock"])
+@pytest.mark.parametrize(
+    "name",
+    ["tech_synthetic", "tiny_policy", "evaluation", "study", "gpu_smoke", "mine", "try.lock"],
+)
 def test_a_name_whose_folder_is_something_else_is_refused(recipe: DictConfig, name: str) -> None:
     recipe.actor_rollout_ref.model.path = "experiments/mine/model"
     recipe.trainer.experiment_name = name

@@ -30,3 +30,25 @@ def test_a_program_that_hangs_is_ended() -> None:
     answers = ask({"a": python("import time; time.sleep(600)"), "b": python("")}, 1.0)
     assert "no answer after 1 s" in answers["a"].failure
     assert time.monotonic() - started < 30
+
+
+def test_what_a_hanging_program_has_started_is_ended_too(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    child = f"import subprocess as s; p = s.Popen(['sleep', '600']); open({str(note)!r}, 'w')"
+    ask({"a": python(f"{child}.write(str(p.pid)); p.wait()")}, 3.0)
+    pid = int(note.read_text())
+    assert gone_within(pid, 10.0)
+
+
+def gone_within(pid: int, patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        try:
+            # An orphan stays a zombie until its new parent reaps it.
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
