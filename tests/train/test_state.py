@@ -53,6 +53,12 @@ def test_a_frozen_profile_stays_and_its_version_does_not() -> None:
     assert frozen.history.total.by_label.keys() == rounds(config(), 3).history.total.by_label.keys()
 
 
+@pytest.mark.parametrize("setting", ["window_rounds", "frozen_after"])
+def test_a_number_of_rounds_below_1_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must be at least 1.* got 0"):
+        config(**{setting: 0})
+
+
 def test_a_state_survives_the_disk(tmp_path: Path) -> None:
     made = replace(rounds(config(window_rounds=2), 5), best=Best("m", 0.25, 4))
     state.save(made, tmp_path / "global_step_5")
