@@ -93,8 +93,10 @@ def export(
         unfinished.mkdir()
         model, auto_class = load_checkpoint(checkpoint, progress)
         prompt = prompt_ids(source)
-        before = logits(model, prompt) if dtype else None
+        before = None
         if dtype:
+            cast(model, torch.float32)
+            before = logits(model, prompt)
             cast(model, DTYPES[dtype])
         say(f"writing {out}")
         write(model, source, unfinished)
