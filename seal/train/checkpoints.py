@@ -23,22 +23,19 @@ from seal.records.checkpoint_folder import (
     NOTE,
     PREFIX,
     Best,
+    CheckpointError,
     begin_save,
-    best_step,
     checkpoint,
     free_name,
     is_whole,
     latest_whole,
+    read_best,
     steps,
     write_best,
 )
 from seal.train.state import LoopState, load, save
 
 logger = logging.getLogger(__name__)
-
-
-class CheckpointError(Exception):
-    """Checkpoints cannot be kept or found as asked; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -101,18 +98,6 @@ def latest(folder: Path) -> int | None:
         raise CheckpointError(
             f"{note} holds no step; write the number of the last checkpoint into it"
         ) from None
-
-
-def _named_best(folder: Path) -> int | None:
-    """Step that best.json names; None without one.
-
-    Raises:
-        CheckpointError: It cannot be read.
-    """
-    try:
-        return best_step(folder)
-    except ValueError as error:
-        raise CheckpointError(str(error)) from None
 
 
 def prune(folder: Path, keep: Retention, step: int, best: int | None) -> None:
@@ -203,11 +188,12 @@ class CheckpointKeeper:
             StateError: The checkpoint has no loop state.
             CheckpointError: The steps to come would overwrite the best checkpoint.
         """
-        named = _named_best(self._root)
-        if named is not None and named > step:
+        named = read_best(self._root)
+        if named is not None and named.step > step:
             raise CheckpointError(
                 f"a run from step {step} on would overwrite the best checkpoint in {self._root}, "
-                f"of step {named}; resume from a later one, or use another trainer.experiment_name"
+                f"of step {named.step}; resume from a later one, or use another "
+                "trainer.experiment_name"
             )
         if step == 0:
             return None
@@ -279,10 +265,10 @@ def _step(folder: Path, which: str) -> int:
         if last is None:
             raise CheckpointError(f"there is no complete checkpoint in {folder}")
         return last
-    best = _named_best(folder)
+    best = read_best(folder)
     if best is None:
         raise CheckpointError(
             f"{folder} names no best checkpoint ({BEST_FILE}): the run has not validated yet, or "
             "keeps none; take the last one (--which last), or name a global_step folder"
         )
-    return best
+    return best.step

@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
-from seal.records.checkpoint_folder import BEST_FILE, NOTE, Best, checkpoint, is_whole, read_best
+from seal.records.checkpoint_folder import (
+    BEST_FILE,
+    NOTE,
+    Best,
+    CheckpointError,
+    checkpoint,
+    is_whole,
+    read_best,
+)
 from seal.records.loop_log import LoopLog
 from seal.train import checkpoints, state
-from seal.train.checkpoints import CheckpointError, CheckpointKeeper, Retention, retention
+from seal.train.checkpoints import CheckpointKeeper, Retention, retention
 from seal.train.state import LoopState
 from seal.train.trainer import SealTrainer
 from seal.train.validation import MissingMetricError
