@@ -158,14 +158,6 @@ def after_round(
     )
 
 
-def with_score(state: LoopState, metric: str, score: float, step: int) -> LoopState:
-    """The state after the validation that follows a step."""
-    best = state.best
-    if best is not None and best.metric == metric and best.score >= score:
-        return state
-    return replace(state, best=Best(metric, score, step))
-
-
 def save(state: LoopState, folder: Path) -> None:
     """Write the state into a checkpoint's folder, which is made; it is written whole or not."""
     folder.mkdir(parents=True, exist_ok=True)

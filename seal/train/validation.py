@@ -9,14 +9,16 @@ chooses the best checkpoint is needed.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Subset
 
+from seal.records.checkpoint_folder import Best
 from seal.train.round import mixed_group_share
-from seal.train.state import LoopState, with_score
+from seal.train.state import LoopState
 
 
 class SuiteError(Exception):
@@ -119,7 +121,10 @@ def scored(state: LoopState, metrics: Mapping[str, float], name: str, step: int)
         raise MissingMetricError(
             f"seal.best_metric={name!r} is no metric of this validation; there are: {known}"
         )
-    return with_score(state, name, metrics[name], step) if step > 0 else state
+    best, score = state.best, metrics[name]
+    if step == 0 or (best is not None and best.metric == name and best.score >= score):
+        return state
+    return replace(state, best=Best(name, score, step))
 
 
 def best_metrics(state: LoopState) -> dict[str, float]:

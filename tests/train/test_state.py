@@ -14,7 +14,8 @@ from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.records import whole_file
 from seal.records.checkpoint_folder import Best
 from seal.train import state
-from seal.train.state import LoopConfig, LoopState, StateError, after_round, with_score
+from seal.train.state import LoopConfig, LoopState, StateError, after_round
+from seal.train.validation import scored
 
 SHOWN = replace(INITIAL, version=4, schema_cues=True, guidelines=(Label.MISSING_TOOL_CALL,))
 
@@ -97,5 +98,5 @@ def test_a_checkpoint_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_the_first_of_equal_scores_is_the_best() -> None:
     made = LoopState()
     for step, score in ((0, 0.25), (10, 0.5), (20, 0.5), (30, 0.375)):
-        made = with_score(made, "m", score, step)
+        made = scored(made, {"m": score}, "m", step)
     assert made.best == Best("m", 0.5, 10)
