@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from seal.launch.listening import free_port
 from seal.records.checkpoint_folder import latest_whole
+from seal.records.json_lines import BadLine
 from seal.records.loop_log import ROUNDS
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import (
@@ -56,10 +57,17 @@ def read_runs(root: Path, study: Study) -> dict[tuple[str, int], RunLogs]:
 
 
 def keep_study(root: Path, study: Study, to: Path) -> None:
-    """Copy the files that the report is made of into another folder."""
-    for run, logs in read_runs(root, study).items():
+    """Copy the files that the report is made of into another folder.
+
+    Raises:
+        StudyError: A log holds half a line, e.g. of a run that is under way.
+    """
+    for logs in read_runs(root, study).values():
         if logs.state != ABSENT:
-            keep(root, study.run_name(*run), to)
+            try:
+                keep(root, logs.name, to)
+            except BadLine as error:
+                raise StudyError(f"the logs of {logs.name} cannot be copied: {error}") from error
     launches = study_folder(root, study) / LAUNCHES
     if launches.is_file():
         kept = study_folder(to, study) / LAUNCHES
