@@ -14,13 +14,13 @@ Pure functions.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 Matrix: TypeAlias = NDArray[np.float64]
 DRAWS = 4000
@@ -140,7 +140,8 @@ def pass_at(passes: Matrix, rollouts: int, k: int) -> Matrix:
     >>> pass_at(np.array([0.0, 1.0, 4.0]), rollouts=4, k=2).tolist()
     [0.0, 0.5, 1.0]
     """
-    return _each(passes, lambda c: 1 - math.comb(rollouts - c, k) / math.comb(rollouts, k))
+    failures = rollouts - np.round(passes)
+    return np.asarray(1 - special.comb(failures, k) / special.comb(rollouts, k))
 
 
 def pass_all(passes: Matrix, rollouts: int, k: int) -> Matrix:
@@ -151,11 +152,7 @@ def pass_all(passes: Matrix, rollouts: int, k: int) -> Matrix:
     >>> pass_all(np.array([1.0, 2.0, 4.0]), rollouts=4, k=2).round(3).tolist()
     [0.0, 0.167, 1.0]
     """
-    return _each(passes, lambda c: math.comb(c, k) / math.comb(rollouts, k))
-
-
-def _each(passes: Matrix, chance: Callable[[int], float]) -> Matrix:
-    return np.asarray(np.vectorize(lambda one: chance(round(one)), otypes=[np.float64])(passes))
+    return np.asarray(special.comb(np.round(passes), k) / special.comb(rollouts, k))
 
 
 def _of_scenarios(scores: Matrix, categories: Sequence[str], scenarios: Sequence[str]) -> Matrix:
@@ -187,8 +184,7 @@ def _standard_error(scores: Matrix) -> tuple[float, float]:
     if seeds < 2:
         return math.sqrt(of_scenarios), scenarios - 1
     of_seeds = float(by_seed.var(ddof=1)) / seeds
-    rest = scores - by_scenario - by_seed[:, None] + scores.mean()
-    of_noise = float((rest**2).sum()) / ((seeds - 1) * (scenarios - 1)) / scores.size
+    of_noise = noise_variance(scores) / scores.size
     variance = max(of_seeds + of_scenarios - of_noise, of_seeds, of_scenarios)
     if variance == 0:
         return 0.0, 1.0
@@ -196,6 +192,13 @@ def _standard_error(scores: Matrix) -> tuple[float, float]:
         return math.sqrt(variance), 1.0
     freedom = variance**2 / (of_seeds**2 / (seeds - 1) + of_scenarios**2 / (scenarios - 1))
     return math.sqrt(variance), max(1.0, freedom)
+
+
+def noise_variance(scores: Matrix) -> float:
+    """Variance of a score beyond the levels of its row and column, of at least two each."""
+    by_row, by_column = scores.mean(axis=1), scores.mean(axis=0)
+    rest = scores - by_column - by_row[:, None] + scores.mean()
+    return float((rest**2).sum()) / ((len(by_row) - 1) * (len(by_column) - 1))
 
 
 def _drawn(scores: Matrix, seed: int) -> Matrix:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from seal.study.intervals import LEVEL, Matrix, mean
+from seal.study.intervals import LEVEL, Matrix, mean, noise_variance
 
 POWER = 0.8
 TRIALS = 100
@@ -40,10 +40,8 @@ def spread(scores: Matrix) -> Spread:
     runs, tasks = scores.shape
     if runs < 2 or tasks < 2:
         raise ValueError(f"expected two runs and two tasks at least, got {runs} and {tasks}")
-    by_run, by_task = scores.mean(axis=1), scores.mean(axis=0)
-    rest = scores - by_task - by_run[:, None] + scores.mean()
-    noise = float((rest**2).sum()) / ((runs - 1) * (tasks - 1))
-    between = float(by_run.var(ddof=1)) - noise / tasks
+    noise = noise_variance(scores)
+    between = float(scores.mean(axis=1).var(ddof=1)) - noise / tasks
     return Spread(float(np.sqrt(max(0.0, between))), float(np.sqrt(noise)))
 
 
