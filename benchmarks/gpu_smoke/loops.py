@@ -44,11 +44,6 @@ def write_prompts(rollouts: Path, steps: int, path: Path) -> None:
     """Write the prompts of the project's loop as a data set for verl, in the order of the steps.
 
     Each becomes one user message, so it has a few tokens more.
-
-    Args:
-        rollouts: Folder of the loop's rollouts, a file for each step.
-        steps: How many steps it took.
-        path: The parquet file to write.
     """
     rows = []
     for step in range(1, steps + 1):
@@ -153,11 +148,6 @@ def _prepared(measured: Case, seal: dict[str, Any]) -> tuple[Path, DictConfig]:
 
 def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict[str, Any]:
     """Run verl's own single-turn loop on the prompts of the other loop.
-
-    Args:
-        console: Where progress is printed.
-        measured: What is run.
-        seal: What `measure_seal` returned.
 
     Raises:
         SmokeError: The run failed.

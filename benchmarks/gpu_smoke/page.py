@@ -28,11 +28,7 @@ _ENGINE_ASLEEP = ("update",)
 
 
 def page(report: Mapping[str, Any]) -> str:
-    """The whole report.
-
-    Args:
-        report: As `scripts/gpu_smoke.py` writes it to report.json.
-    """
+    """The whole report."""
     machine = report["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     lines = [

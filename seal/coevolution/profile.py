@@ -144,10 +144,6 @@ class FailureProfile:
     def from_json(cls, data: object, path: str = "profile") -> "FailureProfile":
         """Read what `to_json` wrote.
 
-        Args:
-            data: The JSON values.
-            path: Their name in messages.
-
         Raises:
             ValueError: A field is missing, unknown or of the wrong kind; the message names it.
         """

@@ -86,11 +86,7 @@ class StepRollout:
 
 
 class Experiments:
-    """All runs of a folder.
-
-    Args:
-        folder: E.g. experiments/.
-    """
+    """All runs of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,13 +120,7 @@ class Experiments:
 
 
 class Run:
-    """The files of one run.
-
-    Args:
-        experiments: The folder of all runs.
-        name: A folder that a listing found.
-        files: Indexes that all runs share.
-    """
+    """The files of one run."""
 
     def __init__(self, experiments: Path, name: str, files: Files) -> None:
         self.name = name

@@ -169,8 +169,7 @@ def _writable(value: Any) -> Any:
 class Files:
     """The indexes of the files that were looked at last.
 
-    Args:
-        most: Number of indexes that are kept; a dropped one is made anew when it is asked for.
+    At most `most` are kept; a dropped one is made anew when it is asked for.
     """
 
     def __init__(self, most: int = 64) -> None:

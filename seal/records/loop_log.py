@@ -28,11 +28,7 @@ FAULT = "fault"
 
 
 class LoopLog:
-    """Appends to a run's loop log; every line is complete on disk once written.
-
-    Args:
-        folder: Folder of the files; created if missing.
-    """
+    """Appends to a run's loop log; every line is complete on disk once written."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,9 +78,6 @@ def turns_by_label(labels: Mapping[str, Mapping[str, int]]) -> Counter[str]:
 
     >>> turns_by_label({"multi_turn_base": {"pass": 3}, "multi_turn_miss_func": {"pass": 1}})
     Counter({'pass': 4})
-
-    Args:
-        labels: Turns by category and label, as a line of `rounds.jsonl` holds them.
     """
     counts: Counter[str] = Counter()
     for by_label in labels.values():

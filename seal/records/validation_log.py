@@ -118,10 +118,6 @@ def _step(path: Path) -> int:
 def rollout_of_line(number: int, line: dict[str, Any]) -> Rollout:
     """The rollout that one line holds.
 
-    Args:
-        number: Of the line, from 1.
-        line: Its JSON object.
-
     Raises:
         BadLine: A field is missing or of the wrong kind.
     """

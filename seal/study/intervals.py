@@ -112,11 +112,6 @@ def interquartile_mean(scores: Matrix, seed: int = 0) -> Estimate:
 def probability_of_improvement(scores: Matrix, baseline: Matrix, seed: int = 0) -> Estimate:
     """Chance that a run beats a baseline run on a task; a tie counts half. Mean over tasks.
 
-    Args:
-        scores: (seeds, tasks).
-        baseline: The baseline's scores, of the same seeds and tasks.
-        seed: Of the draws.
-
     >>> probability_of_improvement(np.array([[1.0, 0.5]]), np.array([[0.0, 0.5]])).value
     0.75
     """

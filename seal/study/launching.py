@@ -78,15 +78,7 @@ def keep_study(root: Path, study: Study, to: Path) -> None:
 def command(
     root: Path, study: Study, recipe: str, seed: int, place: str | None = None
 ) -> list[str]:
-    """The command that launches or resumes a run.
-
-    Args:
-        root: The project's folder.
-        study: What is compared.
-        recipe: One of its recipes.
-        seed: One of its seeds.
-        place: Address of a Ray cluster; None: this machine.
-    """
+    """The command that launches or resumes a run; `place` is a Ray cluster, None this machine."""
     name = study.run_name(recipe, seed)
     saved = latest_whole(root / "experiments" / name / "checkpoints")
     recorded = (root / "launcher_record" / name / "config.yaml").is_file()

@@ -35,15 +35,7 @@ def suite_figures(
     recipes: Sequence[str],
     left_out: Mapping[str, frozenset[str]],
 ) -> list[dict[str, Any]]:
-    """Every figure of a suite.
-
-    Args:
-        suite: The suite.
-        study: What is compared.
-        runs: Finished runs.
-        recipes: The recipes with a finished run.
-        left_out: Tasks to leave out, by the name of what remains.
-    """
+    """Every figure of a suite."""
     by_rule = {
         (rule, recipe): found
         for rule in RULES

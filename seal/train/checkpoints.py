@@ -106,12 +106,6 @@ def prune(folder: Path, keep: Retention, step: int, best: int | None) -> None:
     The checkpoint of the step itself must be complete. Remains of a save that was cut off are
     deleted, too; later checkpoints are not. The best checkpoint and the one that verl resumes from
     are never deleted. What cannot be deleted now is tried again the next time.
-
-    Args:
-        folder: Of the checkpoints.
-        keep: What is kept.
-        step: Of the newest checkpoint.
-        best: Step of the best one, None if there is none to keep.
     """
     for leftover in folder.glob(f"{DELETED}*"):
         _delete(leftover)
@@ -139,9 +133,6 @@ def _delete(path: Path) -> None:
 
 class CheckpointKeeper:
     """Saves, keeps and loads what a run needs to go on.
-
-    Args:
-        config: Resolved recipe.
 
     Raises:
         CheckpointError: The recipe's checkpoints cannot be kept.

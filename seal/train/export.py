@@ -200,12 +200,8 @@ def compare(
 ) -> Check:
     """Load what was written and compare it with the checkpoint's model, both in float32.
 
-    Args:
-        model: The checkpoint's, rounded to the written dtype.
-        before: Its logits before it was rounded; None: it was not.
-        folder: What was written.
-        prompt: Token ids, shape (1, tokens).
-        auto_class: Loads the folder.
+    The model's weights have been rounded to the written dtype. `before` are its logits before that;
+    None: nothing was rounded.
 
     Raises:
         ExportError: They differ.

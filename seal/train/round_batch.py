@@ -43,10 +43,6 @@ class RoundBatch:
         verl pads a batch that its workers cannot share evenly, e.g. after a dropped group. A
         padding row has the record of a real rollout, but its response_mask is zero, so no loss has
         a token of it (verl/trainer/ppo/padding_utils.py). It is neither weighted nor counted.
-
-        Args:
-            batch: With advantages.
-            log_probs: Whether the rollout engine gave log probabilities.
         """
         keys = [
             key

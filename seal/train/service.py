@@ -23,12 +23,7 @@ class ForeignInterfaceError(Exception):
 
 
 def service_client(config: DictConfig, *, attempts: int = 4) -> EnvironmentClient:
-    """A client of the service that `env_service` of a resolved recipe names.
-
-    Args:
-        config: The recipe.
-        attempts: How often a request that got no answer is sent.
-    """
+    """A client of the service that `env_service` of a resolved recipe names."""
     settings = config.env_service
     token = read_token(settings.token_file)
     return EnvironmentClient(settings.env_url, settings.env_type, token=token, attempts=attempts)

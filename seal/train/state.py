@@ -129,12 +129,7 @@ def after_round(
 ) -> LoopState:
     """The state with one more round's labels in it (paper Algorithm 1, line 4).
 
-    Args:
-        state: After the previous round.
-        step: The round t.
-        trajectories: Those that were trained on, without padding.
-        shown: Omega_t; the service makes Omega_{t+1} from it and the new profile C_t.
-        config: How a round changes the state.
+    The trajectories are those that were trained on, without padding.
     """
     round_profile = profile_of(step, trajectories, config.weights.cascade_share)
     history = state.history.after(round_profile, config.window_rounds)

@@ -107,11 +107,7 @@ def validation_metrics(
 def scored(state: LoopState, metrics: Mapping[str, float], name: str, step: int) -> LoopState:
     """The state after a validation, with the best score so far.
 
-    Args:
-        state: Before it.
-        metrics: Of the validation.
-        name: `seal.best_metric` of the recipe.
-        step: Training step; 0 is the model that training starts from, which is no checkpoint.
+    Step 0 is the model that training starts from, which is no checkpoint.
 
     Raises:
         MissingMetricError: The validation has no metric of that name.
