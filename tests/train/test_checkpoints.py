@@ -21,7 +21,7 @@ from seal.records.checkpoint_folder import (
 )
 from seal.records.loop_log import LoopLog
 from seal.train import checkpoints, state
-from seal.train.checkpoints import CheckpointKeeper, Retention, retention
+from seal.train.checkpoints import CheckpointKeeper, keeps_best
 from seal.train.state import LoopState
 from seal.train.trainer import SealTrainer
 from seal.train.validation import MissingMetricError
@@ -266,12 +266,11 @@ def test_what_cannot_be_kept_is_refused_at_the_start(
     tmp_path: Path, keys: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(CheckpointError, match=words):
-        retention(recipe(tmp_path, **keys))
+        keeps_best(recipe(tmp_path, **keys))
 
 
 def test_a_run_without_checkpoints_needs_no_validation(tmp_path: Path) -> None:
-    found = retention(recipe(tmp_path, save_freq=-1, test_freq=-1))
-    assert found == Retention(keep_best=False, keep_last=1)
+    assert not keeps_best(recipe(tmp_path, save_freq=-1, test_freq=-1))
 
 
 # ---- anything may happen -------------------------------------------------------------------
