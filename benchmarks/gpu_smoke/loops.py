@@ -28,7 +28,7 @@ from seal import ROOT
 from seal.launch.listening import free_port
 from seal.launch.processes import Family, tail
 from seal.records.json_lines import LineReader
-from seal.records.loop_log import PHASES, ROLLOUTS
+from seal.records.loop_log import PHASES, ROLLOUTS, group_of
 
 # Both loops run on this machine, even if the user's shell names a cluster.
 OWN_RAY = {"RAY_ADDRESS": "local"}
@@ -48,7 +48,7 @@ def write_prompts(rollouts: Path, steps: int, path: Path) -> None:
     rows = []
     for step in range(1, steps + 1):
         lines = LineReader(rollouts / f"{step}.jsonl").new()
-        rows += list({line["uid"].split("_")[0]: line["input"] for line in lines}.values())
+        rows += list({group_of(line["uid"]): line["input"] for line in lines}.values())
     table = pa.table(
         {
             "data_source": ["gpu_smoke"] * len(rows),

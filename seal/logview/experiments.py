@@ -30,7 +30,15 @@ from seal.logview.lines import (
 )
 from seal.records import validation_log
 from seal.records.json_lines import BadLine
-from seal.records.loop_log import DONE, FAILED, INTERRUPTED, PHASES, ROLLOUTS, ROUNDS
+from seal.records.loop_log import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    PHASES,
+    ROLLOUTS,
+    ROUNDS,
+    group_of,
+)
 
 VALIDATIONS = "tech_synthetic"
 """Folder among the runs that holds the validation logs of all runs."""
@@ -266,11 +274,6 @@ def pass_rates(metrics: Mapping[str, Points]) -> dict[str, Points]:
     """
     found = {name: re.fullmatch("val-seal/(.*)/pass_rate", name) for name in metrics}
     return {match[1]: metrics[name] for name, match in found.items() if match}
-
-
-def group_of(uid: str) -> str:
-    """The part of a uid that the rollouts of a GRPO group share: all but the last two numbers."""
-    return uid.rsplit("_", 2)[0]
 
 
 def _keep_step(_: int, line: dict[str, Any]) -> Step:

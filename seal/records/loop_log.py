@@ -73,6 +73,15 @@ class LoopLog:
         append_json_lines(self._folder / name, *({"time": now, **record} for record in records))
 
 
+def group_of(uid: str) -> str:
+    """The GRPO group (the id of the prompt) of a rollout: its uid without the last two numbers.
+
+    >>> group_of("5f2c_0_0")
+    '5f2c'
+    """
+    return uid.rsplit("_", 2)[0]
+
+
 def turns_by_label(labels: Mapping[str, Mapping[str, int]]) -> Counter[str]:
     """Turns by label in all categories together.
 

@@ -61,15 +61,6 @@ class RolloutRecord:
         return LabeledTrajectory(turns, self.reward, self.category)
 
 
-def group_of(key: str) -> str:
-    """The GRPO group (the id of the prompt) of verl's key of a rollout.
-
-    >>> group_of("5f2c_0_0")
-    '5f2c'
-    """
-    return key.split("_")[0]
-
-
 def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
     """Share of GRPO groups whose rewards differ. Only such groups move the policy.
 

@@ -11,7 +11,8 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
-from seal.train.round import RolloutRecord, group_of
+from seal.records.loop_log import group_of
+from seal.train.round import RolloutRecord
 
 
 @dataclass(frozen=True)
