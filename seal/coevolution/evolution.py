@@ -153,9 +153,7 @@ def _by_failures(
 def largest(config: InterfaceConfig, length: Callable[[str], int]) -> Interface:
     """The longest interface that a recipe can show: every part, with the longest guidelines.
 
-    Args:
-        config: Which components may act.
-        length: Length of a text, e.g. in tokens.
+    `length` gives the length of a text, e.g. in tokens.
 
     >>> largest(InterfaceConfig(max_guidelines=1, schema_cues=False), len).active()
     ('recovery_feedback', 'guideline:argument_mismatch')

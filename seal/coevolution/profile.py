@@ -183,10 +183,7 @@ def profile_of(
 ) -> FailureProfile:
     """Aggregate the trajectories of a round; their order does not matter.
 
-    Args:
-        version: Round t.
-        trajectories: Those that were trained on.
-        cascade_share: Mass of a cascade turn, in [0, 1]; the paper's is 1.
+    `version` is the round t. A cascade turn has the mass `cascade_share`, in [0, 1].
 
     Raises:
         ValueError: The share or a reward is out of its range.
@@ -244,9 +241,7 @@ class ProfileHistory:
     def after(self, profile: FailureProfile, window_rounds: int) -> "ProfileHistory":
         """The history with one more round.
 
-        Args:
-            profile: The round's profile.
-            window_rounds: How many rounds to keep, this one among them; at least 1.
+        At most `window_rounds` are kept, this one among them.
         """
         rounds = (*self.rounds, profile)[-window_rounds:]
         return ProfileHistory(rounds, merge(self.total, profile))

@@ -53,9 +53,7 @@ class Contents(Generic[Kept]):
 class GrowingFile(Generic[Kept]):
     """The index of one file; `contents()` brings it up to date. Safe to use from several threads.
 
-    Args:
-        path: The file; it may appear later, grow, be replaced or vanish.
-        keep: Called once a line; raises BadLine if the object is not what was expected.
+    The file may appear later, grow, be replaced or vanish.
     """
 
     def __init__(self, path: Path, keep: Keep[Kept]) -> None:

@@ -7,8 +7,6 @@ an earlier one.
 A checkpoint is made in this order: `seal_state.json`, the actor's shards, `data.pt`, then verl's
 note of the latest step. A run may be killed at any moment: a folder with the first three is whole;
 the note may be missing, empty or behind.
-
-Standard library only, so the launcher can read without importing torch.
 """
 
 import json

@@ -5,8 +5,6 @@
 * `phases.jsonl`, a line each time the trainer begins something, and in long rollouts a line every
   few seconds in which more prompts have ended (`ended`, `of`), for the launcher's progress bar and
   watchdog. Its last line comes from the launcher and says how the run ended.
-
-Standard library only, so the launcher can read without importing torch.
 """
 
 import time

@@ -128,10 +128,7 @@ def summarise(
 ) -> list[SummaryRow]:
     """All rows: by suite, with and then without defective tasks, by step, by category.
 
-    Args:
-        results: Of the run.
-        baseline: Of the run to compare with, None for no comparison.
-        defective: Task ids, None for no rows without them.
+    Without a baseline nothing is compared. If `defective` is None, every row has all tasks.
     """
     kinds: dict[str, Set[str]] = {"included": frozenset()}
     if defective is not None:

@@ -56,10 +56,7 @@ def check(
 ) -> list[str]:
     """Refuse runs that may not be compared.
 
-    Args:
-        study: What is compared.
-        runs: Finished runs by recipe and seed.
-        compose: Makes the study's recipe; None: Hydra does.
+    `compose` makes the study's recipe; without it Hydra does.
 
     Returns:
         Sentences for the report.

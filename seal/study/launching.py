@@ -96,11 +96,7 @@ def run_all(
 ) -> dict[str, int]:
     """Launch the runs that have not finished, each at most once.
 
-    Args:
-        root: The project's folder.
-        study: What to run.
-        places: Addresses of Ray clusters, each for one run at a time; None: this machine.
-        console: For the progress.
+    Each place is a Ray cluster's address, for one run at a time; None is this machine.
 
     Returns:
         Exit codes of launches that failed, by name of the run.

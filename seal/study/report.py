@@ -43,12 +43,7 @@ def report(
 ) -> dict[str, Any]:
     """The whole report.
 
-    Args:
-        study: What is compared.
-        runs: All of the study's runs, finished or not, by recipe and seed.
-        left_out: Tasks to leave out, by the name of what remains, e.g. "without defective tasks".
-        launches: The launches of each run, by its name.
-        compose: As for `comparable.check`.
+    `left_out` has tasks to leave out, by the name of what remains, e.g. "without defective tasks".
 
     Raises:
         StudyError: No run of the baseline has finished, or runs may not be compared.

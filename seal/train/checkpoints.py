@@ -165,8 +165,7 @@ class CheckpointKeeper:
     def resumed(self, step: int) -> LoopState | None:
         """The loop's state of the step that verl has loaded; None if training starts anew.
 
-        Args:
-            step: Training steps done, 0 if verl has loaded no checkpoint.
+        The step is 0 if verl has loaded no checkpoint.
 
         Raises:
             StateError: The checkpoint has no loop state.

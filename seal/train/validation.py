@@ -47,9 +47,7 @@ def check_best_metric(config: DictConfig) -> None:
 def without_suites(loader: Any, rare: list[str]) -> Any:
     """A loader of the rows of all other suites, in one batch.
 
-    Args:
-        loader: verl's loader of the validation data.
-        rare: Suites to leave out. A name that no row has is ignored.
+    A rare suite that no row has is ignored.
     """
     if not rare:
         return loader
@@ -69,19 +67,14 @@ def validation_metrics(
 ) -> dict[str, float]:
     """Scalars of a validation for verl's loggers, under `val-seal/<suite>/`.
 
+    Each sequence has an entry for each rollout. A group is a GRPO group: the rollouts of one task.
+
     `category_average` is the paper's average: the unweighted mean of the categories' pass rates.
 
     >>> categories = ["base", "base", "miss"]
     >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], [0.0, 1.0, 0.0])
     >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
     (0.75, 0.667)
-
-    Args:
-        suites: The suite of each rollout.
-        categories: The category of its task.
-        groups: Its GRPO group, i.e. the rollouts of one task.
-        rewards: Its reward.
-        truncated: 1.0 if a limit ended it, else 0.0.
     """
     by_category: dict[str, dict[str, list[float]]] = {}
     by_group: dict[str, dict[str, list[float]]] = {}
