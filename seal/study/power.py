@@ -5,7 +5,6 @@ recipes whose interval excludes zero with a probability of 0.8, by simulation.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,29 +57,30 @@ def sureness(runs: int) -> tuple[float, float]:
     return low, high
 
 
-def detectable(found: Spread, seeds: int, tasks: int, seed: int = 0) -> float | None:
+def detectable(found: Spread, seeds: int, tasks: int) -> float | None:
     """The smallest difference, as a share, that is found with probability POWER.
 
     The difference of two runs has twice the variance of one run. A recipe that helps on some tasks
     more than on others adds to it. That is not known beforehand, so the result is a lower bound.
     None: not even 50 points would be found.
     """
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     shape = (TRIALS, seeds, tasks)
     noise = draw.normal(0, np.sqrt(2) * found.noise, shape)
     runs = draw.normal(0, np.sqrt(2) * found.seeds, (TRIALS, seeds, 1))
     low, high = 0, round(0.5 / STEP)
-    if _power(runs + noise + high * STEP, tasks) < POWER:
+    if _power(runs + noise + high * STEP) < POWER:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if _power(runs + noise + middle * STEP, tasks) < POWER:
+        if _power(runs + noise + middle * STEP) < POWER:
             low = middle
         else:
             high = middle
     return high * STEP
 
 
-def _power(trials: Sequence[Matrix] | Matrix, tasks: int) -> float:
-    categories = ["all"] * tasks
+def _power(trials: Matrix) -> float:
+    """Share of the trials (trials, seeds, tasks) that find a difference."""
+    categories = ["all"] * trials.shape[-1]
     return float(np.mean([mean(one, categories).excludes_zero for one in trials]))
