@@ -11,7 +11,6 @@ algorithms alone. What the output head saves by making fewer logits is not count
 some microseconds on each operation, however small, so the table has their number, too.
 """
 
-import argparse
 import json
 import platform
 import sys
@@ -26,7 +25,7 @@ from rich.console import Console
 from torch.utils._python_dispatch import TorchDispatchMode
 from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logits_v2
 
-from benchmarks.output import figures_table
+from benchmarks.output import command_line, figures_table
 from seal.train.log_probs import token_log_probs
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -79,11 +78,7 @@ def _wait(device: torch.device) -> None:
 
 def main() -> int:
     """Read the command line, measure, print a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.log_probs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("benchmarks.log_probs", __doc__)
     usual = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=usual, help=f"here {usual}")
     parser.add_argument("--tokens", type=int, default=2048, help="of the packed row (2048)")

@@ -31,6 +31,7 @@ from typing import Any
 from benchmarks import SERVICE_PYTHON, TRAINER_PYTHON
 from benchmarks.output import (
     BenchmarkFailed,
+    command_line,
     exit_code,
     figures_table,
     machine,
@@ -348,11 +349,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.loop",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("benchmarks.loop", __doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     parser.add_argument("--quick", action="store_true", help="few tasks and repeats: seconds")
     parser.add_argument(

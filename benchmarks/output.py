@@ -1,5 +1,6 @@
 """What the measurements show: tables, progress, the machine they ran on, how they ended."""
 
+import argparse
 import contextlib
 import os
 import platform
@@ -15,6 +16,15 @@ from rich.table import Table
 
 class BenchmarkFailed(Exception):
     """Something could not be measured, or what was measured gave a wrong result."""
+
+
+def command_line(module: str, about: str | None) -> argparse.ArgumentParser:
+    """The command line of a benchmark; its help begins with the module's docstring."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def exit_code(name: str, run: Callable[[], int]) -> int:

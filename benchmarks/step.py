@@ -15,18 +15,21 @@ one does not count, as its caches are cold.
 import argparse
 import json
 import shlex
-import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
 
-from benchmarks.output import figures_table
+from benchmarks.launching import launched
+from benchmarks.output import BenchmarkFailed, command_line, exit_code, figures_table
 from seal import ROOT
 from seal.launch.listening import free_port
+from seal.records.json_lines import LineReader
 
 NAME = "bench_step"
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
@@ -75,21 +78,23 @@ def run(conf: Path, steps: int, name: str, overrides: Sequence[str]) -> Timed:
     """Train a few steps with the launcher and read what it measured.
 
     Raises:
-        SystemExit: The run failed; the message has the end of its output.
+        BenchmarkFailed: The run failed; the message has the end of its output.
     """
-    command = [
-        *(sys.executable, "launcher.py", f"--conf={conf}", "--with-bfcl", "--"),
+    every = [
         *ALWAYS,
         f"env_service.env_url=http://127.0.0.1:{free_port()}",
         f"trainer.total_training_steps={steps}",
         *overrides,
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"step: {name!r} failed:\n{(done.stdout + done.stderr)[-2000:]}")
-    log = (ROOT / "experiments" / NAME / "metrics.jsonl").read_text("utf-8")
-    lines = [json.loads(line)["data"] for line in log.splitlines()]
-    return timed(name, [line for line in lines if "timing_s/step" in line])
+    with tempfile.TemporaryFile() as output:
+        with launched(conf, every, output=output) as process:
+            process.wait()
+        if process.returncode != 0:
+            output.seek(0)
+            said = output.read().decode("utf-8", "replace")
+            raise BenchmarkFailed(f"{name!r} failed:\n{said[-2000:]}")
+    lines = LineReader(ROOT / "experiments" / NAME / "metrics.jsonl").new()
+    return timed(name, [line["data"] for line in lines if "timing_s/step" in line["data"]])
 
 
 def show(runs: Sequence[Timed], console: Console) -> None:
@@ -109,13 +114,13 @@ def show(runs: Sequence[Timed], console: Console) -> None:
     console.print(figures_table(("run", "tokens", *PHASES, "agreement"), rows, title))
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line, run the variants one after another, print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.step",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    return exit_code("step", partial(_run, _arguments(argv)))
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = command_line("benchmarks.step", __doc__)
     parser.add_argument("--conf", type=Path, required=True, help="recipe")
     parser.add_argument("--steps", type=int, default=2, help="of each run (default 2)")
     parser.add_argument(
@@ -123,7 +128,14 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="write the figures")
     parser.add_argument("variants", nargs="*", metavar="NAME: OVERRIDES")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
+    for text in args.variants:
+        if ":" not in text:
+            parser.error(f"{text!r} is no variant: expected a name, a colon, Hydra overrides")
+    return args
+
+
+def _run(args: argparse.Namespace) -> int:
     named = [text.partition(":") for text in args.variants]
     wanted = [(name.strip(), shlex.split(overrides)) for name, _, overrides in named]
     runs: list[Timed] = []

@@ -29,7 +29,7 @@ from seal.study.launching import keep_study, read_runs, run_all, study_folder
 from seal.study.logs import FINISHED
 from seal.study.power import POWER, detectable, spread, sureness
 from seal.study.report import report, sibling_tasks, training_tasks
-from seal.study.scores import LAST, Runs, passes, read_suite
+from seal.study.scores import LAST, Runs, counted, read_suite
 from seal.study.validation_files import defective_tasks
 
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
@@ -111,12 +111,11 @@ def plan(study: Study, logs: Path, places: int) -> None:
 
 def _plan_suite(study: Study, name: str, baseline: Runs) -> None:
     suite = read_suite(name, baseline)
-    seeds = [seed for _, seed in baseline]
-    counted = passes(suite, study.baseline, seeds, LAST, baseline, study)
-    if counted is None or len(suite.tasks) < 2:
+    last = counted(suite, study.baseline, LAST, baseline, study)
+    if last is None or len(suite.tasks) < 2:
         console.print(f"power, suite {name}: no validation after training")
         return
-    found = spread(counted / suite.rollouts)
+    found = spread(last.passes / suite.rollouts)
     said = []
     for number in sorted({len(study.seeds), *SEED_COUNTS}):
         least = detectable(found, number, len(suite.tasks))
@@ -127,10 +126,10 @@ def _plan_suite(study: Study, name: str, baseline: Runs) -> None:
         f"{', '.join(said)} (between seeds {100 * found.seeds:.1f}, a task's noise "
         f"{100 * found.noise:.1f} points)"
     )
-    low, high = sureness(len(seeds))
+    low, high = sureness(len(last.seeds))
     console.print(
-        f"  from {len(seeds)} runs: the true spread between seeds may be {low:.1f} to {high:.1f} "
-        "times as large (95 %)"
+        f"  from {len(last.seeds)} runs: the true spread between seeds may be {low:.1f} to "
+        f"{high:.1f} times as large (95 %)"
     )
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from seal.train.checkpoints import CheckpointError, find
+from seal.records.checkpoint_folder import CheckpointError
+from seal.train.checkpoints import find
 from seal.train.export import DTYPES, Check, ExportError, export
 from seal.train.shards import ShardError
 

@@ -53,10 +53,6 @@ def errors(found: dict[str, Any]) -> list[str]:
 def planned(measured: Case, memory: int) -> dict[str, Any]:
     """Bytes of one GPU by the closed form.
 
-    Args:
-        measured: What is run.
-        memory: Bytes of a GPU.
-
     Returns:
         The bytes by name; or, under "unplanned", why the form does not hold.
     """

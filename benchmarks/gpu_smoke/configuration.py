@@ -60,15 +60,7 @@ class Case:
 
 
 def case(size: str, gpus: Sequence[Any], steps: int, overrides: Sequence[str], out: Path) -> Case:
-    """The case of a size.
-
-    Args:
-        size: Of `models.MODELS`, "smollm2" or "tiny".
-        gpus: NVML's handles; none: the processor.
-        steps: Of each loop.
-        overrides: The user's.
-        out: Folder of the results of all sizes.
-    """
+    """The case of a size."""
     groups = ["smoke"] if gpus else ["cpu", "smoke"]
     chosen = list(_REAL)
     if size != REAL:

@@ -163,9 +163,6 @@ def by_phase(
 def agreement(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """How far rollout engine and actor agree on the tokens' probabilities, in the worst step.
 
-    Args:
-        lines: verl's metrics, an entry for each step.
-
     Returns:
         Correlation, and mean and largest distance; empty if verl did not compare them.
     """

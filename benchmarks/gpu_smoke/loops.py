@@ -4,7 +4,6 @@ In: a `Case`. Out: each loop's figures, its metrics and where its outputs are.
 """
 
 import itertools
-import os
 import subprocess
 import sys
 import time
@@ -24,11 +23,12 @@ from benchmarks.gpu_smoke.configuration import RECIPE, Case, baseline_config
 from benchmarks.gpu_smoke.figures import Followed
 from benchmarks.gpu_smoke.kept import SmokeError
 from benchmarks.gpu_smoke.sampling import GpuSampler
+from benchmarks.launching import launched
 from seal import ROOT
 from seal.launch.listening import free_port
 from seal.launch.processes import Family, tail
 from seal.records.json_lines import LineReader
-from seal.records.loop_log import PHASES, ROLLOUTS
+from seal.records.loop_log import PHASES, ROLLOUTS, group_of
 
 # Both loops run on this machine, even if the user's shell names a cluster.
 OWN_RAY = {"RAY_ADDRESS": "local"}
@@ -44,16 +44,11 @@ def write_prompts(rollouts: Path, steps: int, path: Path) -> None:
     """Write the prompts of the project's loop as a data set for verl, in the order of the steps.
 
     Each becomes one user message, so it has a few tokens more.
-
-    Args:
-        rollouts: Folder of the loop's rollouts, a file for each step.
-        steps: How many steps it took.
-        path: The parquet file to write.
     """
     rows = []
     for step in range(1, steps + 1):
         lines = LineReader(rollouts / f"{step}.jsonl").new()
-        rows += list({line["uid"].split("_")[0]: line["input"] for line in lines}.values())
+        rows += list({group_of(line["uid"]): line["input"] for line in lines}.values())
     table = pa.table(
         {
             "data_source": ["gpu_smoke"] * len(rows),
@@ -107,21 +102,13 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
     recipe = measured.recipe(*own)
     loop = ROOT / recipe.seal.loop_dir
     console.print(f"\nexp/SEAL.yaml, {recipe.trainer.total_training_steps} steps")
-    command = [sys.executable, "launcher.py", f"--conf={RECIPE.relative_to(ROOT)}", "--with-bfcl"]
-    with GpuSampler(measured.gpus) as sampler:
-        # In a session of its own: Ctrl-C reaches this script only, which then sends SIGTERM once.
-        process = subprocess.Popen(
-            [*command, "--", *measured.overrides, *own],
-            cwd=ROOT,
-            env={**os.environ, **OWN_RAY},
-            start_new_session=True,
-        )
-        try:
-            stall_s = 2 * float(recipe.launcher.stall_timeout_s)  # the launcher's own comes first
-            followed = follow(process, loop.parent / "metrics.jsonl", stall_s, lambda line: None)
-        finally:
-            process.terminate()
-            process.wait()
+    stall_s = 2 * float(recipe.launcher.stall_timeout_s)  # the launcher's own comes first
+    overrides = [*measured.overrides, *own]
+    with (
+        GpuSampler(measured.gpus) as sampler,
+        launched(RECIPE.relative_to(ROOT), overrides, OWN_RAY) as process,
+    ):
+        followed = follow(process, loop.parent / "metrics.jsonl", stall_s, lambda line: None)
     if process.returncode != 0:
         raise SmokeError("the recipe's run failed; the launcher's reason is above")
     written = figures.generated_by_step(list(LineReader(loop / ROLLOUTS).new()))
@@ -153,11 +140,6 @@ def _prepared(measured: Case, seal: dict[str, Any]) -> tuple[Path, DictConfig]:
 
 def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict[str, Any]:
     """Run verl's own single-turn loop on the prompts of the other loop.
-
-    Args:
-        console: Where progress is printed.
-        measured: What is run.
-        seal: What `measure_seal` returned.
 
     Raises:
         SmokeError: The run failed.

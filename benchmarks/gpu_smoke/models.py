@@ -127,7 +127,7 @@ def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     )
 
 
-def build(size: str, out: Path, seed: int = 1) -> None:
+def build(size: str, out: Path) -> None:
     """Make the model's folder, unless it exists; an interrupted build starts anew.
 
     Raises:
@@ -135,7 +135,7 @@ def build(size: str, out: Path, seed: int = 1) -> None:
     """
     if (out / "config.json").is_file():
         return
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     with whole_folder(out) as folder:
         make_tokenizer(model_config(size).vocab_size).save_pretrained(folder)
         model = AutoModelForCausalLM.from_config(model_config(size), dtype=torch.bfloat16)

@@ -23,16 +23,10 @@ _LOOPS = (
     ("memory, peak of a GPU, GiB", "gpu_memory_gib", ".1f"),
 )
 """Title, key of LoopFigures, format."""
-_WAKE = ("weight_transfer", "rollout")
-_ENGINE_ASLEEP = ("update",)
 
 
 def page(report: Mapping[str, Any]) -> str:
-    """The whole report.
-
-    Args:
-        report: As `scripts/gpu_smoke.py` writes it to report.json.
-    """
+    """The whole report."""
     machine = report["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     lines = [
@@ -116,8 +110,12 @@ def _memory(
         return
     rows = (
         ("update, torch's allocator", plan["update"] - plan["aside"], figures["actor_memory_gib"]),
-        ("update, all on the fullest GPU", plan["update"], _peak(phases, _ENGINE_ASLEEP)),
-        ("wake-up and rollouts, all on it", plan["wake"], _peak(phases, _WAKE)),
+        ("update, all on the fullest GPU", plan["update"], _peak(phases, "update")),
+        (
+            "wake-up and rollouts, all on it",
+            plan["wake"],
+            _peak(phases, "weight_transfer", "rollout"),
+        ),
     )
     yield markdown(
         ["memory, GiB", "planned", "measured"],
@@ -129,6 +127,6 @@ def _memory(
     ]
 
 
-def _peak(phases: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> float | None:
+def _peak(phases: Mapping[str, Mapping[str, Any]], *names: str) -> float | None:
     seen = [phases[name]["memory_gib"] for name in names if name in phases]
     return max((one for one in seen if one is not None), default=None)

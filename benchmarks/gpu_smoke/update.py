@@ -81,10 +81,7 @@ class Dialogue:
 def recorded(number: int, vocabulary: int, device: str) -> list[Dialogue]:
     """The first dialogues of the recorded batch.
 
-    Args:
-        number: How many at most.
-        vocabulary: Token ids are drawn below it.
-        device: Where they go.
+    Token ids are drawn below `vocabulary`.
     """
     layouts: list[list[int]] = json.loads(RECORDED.read_text("utf-8"))["dialogues"]
     draw = torch.Generator().manual_seed(1)
@@ -103,10 +100,6 @@ def recorded(number: int, vocabulary: int, device: str) -> list[Dialogue]:
 
 def measure(wanted: Updates, say: Callable[[str], None]) -> dict[str, Any]:
     """Run a few updates; returns what was measured, by the keys in `ROWS`.
-
-    Args:
-        wanted: What to measure.
-        say: Called with what goes on.
 
     Raises:
         NoGpuError: torch sees no GPU.
@@ -191,11 +184,6 @@ def _forward_and_backward(
 
 def report(wanted: Updates, out: Path, say: Callable[[str], None]) -> str:
     """Measure, and write `update.json` and `update.md`; what was measured already is read.
-
-    Args:
-        wanted: What to measure.
-        out: Folder, made if it is missing.
-        say: Called with what goes on.
 
     Returns:
         The page in `update.md`.

@@ -31,7 +31,14 @@ from typing import Literal
 import httpx
 
 from benchmarks import SERVICE_PYTHON, TRAINER_PYTHON
-from benchmarks.output import BenchmarkFailed, exit_code, machine, machine_line, shown
+from benchmarks.output import (
+    BenchmarkFailed,
+    command_line,
+    exit_code,
+    machine,
+    machine_line,
+    shown,
+)
 from benchmarks.service.process import ServiceProcess, cpu_seconds, pss_bytes
 from benchmarks.service.references import scripts_of
 from benchmarks.service.replay import Figures, Job, Script
@@ -265,11 +272,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.service.bench",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("benchmarks.service.bench", __doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     parser.add_argument(
         "--seconds",

@@ -43,9 +43,7 @@ def execute(task: BfclTask, calls: Sequence[str]) -> None:
 def verdict(task: BfclTask, turns: Sequence[Sequence[Sequence[str]]]) -> dict[str, Any]:
     """The verdict of bfcl-eval's own checker.
 
-    Args:
-        task: The task.
-        turns: Texts of the calls of each step of each turn.
+    `turns` holds the texts of the calls of each step of each turn.
     """
     entry = {
         "id": task.task_id,

@@ -28,7 +28,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.output import exit_code, figures_table, text_of
+from benchmarks.output import command_line, exit_code, figures_table, text_of
 from benchmarks.service.process import ServiceProcess, pss_bytes
 from benchmarks.service.soak_clients import CLIENTS_A_POOL, IDLE_TIMEOUT_S, Soak
 from benchmarks.service.soak_episodes import ignore_interrupts
@@ -147,11 +147,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.service.soak",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("benchmarks.service.soak", __doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="duration (%(default)s)")
     parser.add_argument("--clients", type=int, default=64, help="concurrent clients (%(default)s)")
     parser.add_argument(

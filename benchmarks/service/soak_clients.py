@@ -48,11 +48,8 @@ class Violation(Exception):
 class Soak:
     """One run.
 
-    Args:
-        service: The service.
-        verdicts: A process that computes official verdicts.
-        seed: Of the clients' choices. Timing differs, so no two runs are the same.
-        pools: Pools of connections that the clients share.
+    `verdicts` is a process that computes official verdicts. The seed is that of the clients'
+    choices; timing differs, so no two runs are the same.
     """
 
     def __init__(

@@ -44,12 +44,7 @@ class SoakEpisode:
 
 
 def draw(rng: random.Random, slow: bool) -> SoakEpisode:
-    """A random episode.
-
-    Args:
-        rng: Makes all choices.
-        slow: Whether it has a slow call.
-    """
+    """A random episode."""
     tasks = [
         task
         for task in load_tasks().values()

@@ -23,13 +23,8 @@ from env_service.environments.base import (
     unwatched,
 )
 from env_service.environments.prompt import tool_prompt
-from seal.coevolution.diagnosis import (
-    CallEvidence,
-    FaultEvidence,
-    TurnEvidence,
-    diagnose,
-    schema_violations,
-)
+from seal.coevolution.diagnosis import CallEvidence, FaultEvidence, TurnEvidence, diagnose
+from seal.coevolution.schema import schema_violations
 from seal.formats import ParsedMessage, ParseFault, ToolCall, parse, parse_structured
 from seal.wire import (
     CONVERSATION_COMPLETED,

@@ -1,1 +1,1 @@
-"""The method, standard library only: labels, diagnosis, profile, interface, weights."""
+"""The method: labels, diagnosis, profile, interface, weights. No torch, and no input or output."""

@@ -68,10 +68,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from seal.coevolution.labels import Label
-from seal.coevolution.schema import schema_violations
 from seal.wire import TurnDiagnosis
-
-__all__ = ["CallEvidence", "FaultEvidence", "TurnEvidence", "diagnose", "schema_violations"]
 
 _LONGEST_QUOTE = 120
 """Texts of the environment and names by the policy are cut to this many characters."""
@@ -88,7 +85,7 @@ class CallEvidence:
     available: bool
     """The tool may be called at this turn."""
     violations: tuple[str, ...]
-    """Result of `schema_violations`; empty for a tool that is not available."""
+    """Result of `schema.schema_violations`; empty for a tool that is not available."""
     error: str | None
     """The environment's error text; None if the call ran."""
 
@@ -175,10 +172,9 @@ def _abstention(evidence: TurnEvidence) -> _Finding:
         if call.available:
             reason = f"{_quoted(call.tool)} was called, but the turn needs no tool"
             return _Finding(Label.SPURIOUS_TOOL_CALL, reason, call.step)
-    broken = _invalid(evidence)
-    if broken is not None:
-        return broken
-    return _Finding(Label.CORRECT_ABSTENTION, "no tool was called, and the turn needs none")
+    return _invalid(evidence) or _Finding(
+        Label.CORRECT_ABSTENTION, "no tool was called, and the turn needs none"
+    )
 
 
 def _cascade(evidence: TurnEvidence) -> _Finding | None:
@@ -275,16 +271,13 @@ def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
     return _Finding(Label.RESPONSE_MISMATCH, "the step limit was hit before the turn was answered")
 
 
-def _ran(call: CallEvidence) -> bool:
-    return call.available and call.error is None
-
-
 def _ran_later(
     calls: Sequence[CallEvidence], failed: CallEvidence | FaultEvidence, clean: bool
 ) -> bool:
     """Whether the same tool ran in a later step; if `clean`, without schema violations."""
     return any(
-        _ran(call)
+        call.available
+        and call.error is None
         and call.tool == failed.tool
         and call.step > failed.step
         and not (clean and call.violations)

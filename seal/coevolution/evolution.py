@@ -106,11 +106,6 @@ def evolve(interface: Interface, profile: FailureProfile, config: InterfaceConfi
     """The next interface; the same arguments give the same one.
 
     With a profile without any turn, all parts stay as they are, except that static ones go on.
-
-    Args:
-        interface: Omega_t.
-        profile: C_t.
-        config: Which components may act, and when.
     """
     evolved = _by_failures(interface, profile, config)
     if config.choice == "failures":
@@ -158,9 +153,7 @@ def _by_failures(
 def largest(config: InterfaceConfig, length: Callable[[str], int]) -> Interface:
     """The longest interface that a recipe can show: every part, with the longest guidelines.
 
-    Args:
-        config: Which components may act.
-        length: Length of a text, e.g. in tokens.
+    `length` gives the length of a text, e.g. in tokens.
 
     >>> largest(InterfaceConfig(max_guidelines=1, schema_cues=False), len).active()
     ('recovery_feedback', 'guideline:argument_mismatch')
@@ -199,13 +192,7 @@ def _presses(label: Label, active: bool, profile: FailureProfile, config: Interf
 def _chosen(
     shown: Sequence[Label], profile: FailureProfile, config: InterfaceConfig
 ) -> tuple[Label, ...]:
-    """Failures whose guideline is shown next, the most urgent first.
-
-    Args:
-        shown: Failures whose guideline is shown now.
-        profile: C_t.
-        config: Thresholds and the largest number.
-    """
+    """Failures whose guideline is shown next, the most urgent first."""
     scores = {
         label: profile.prevalence(label) * (1 - profile.by_label[label].mean_reward)
         for label in FAILURES

@@ -34,9 +34,7 @@ class Exposure:
     def shown(self, step: int, rollouts: int) -> int:
         """How many rollouts of a group are shown the interface: the first ones.
 
-        Args:
-            step: Training step, from 1.
-            rollouts: In the group.
+        Steps are counted from 1.
 
         >>> Exposure().shown(step=9, rollouts=8), Exposure(share=0.5).shown(step=9, rollouts=8)
         (8, 4)

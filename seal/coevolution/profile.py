@@ -38,7 +38,7 @@ LabelStatistic(turns=1.5, trajectories=1.0, reward_sum=0.0, successes=0.0)
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from seal.coevolution.checks import check_share, json_fields, json_object
@@ -72,11 +72,6 @@ class LabeledTrajectory:
     category: str
     """Category of the task."""
 
-    @property
-    def labels(self) -> tuple[Label, ...]:
-        """The labels of the turns, in order."""
-        return tuple(turn.label for turn in self.turns)
-
 
 @dataclass(frozen=True)
 class LabelStatistic:
@@ -97,20 +92,12 @@ class LabelStatistic:
 
     def __post_init__(self) -> None:
         """Check the counts; by rounding, a sum may be slightly above its bound."""
-        if not 0 < self.trajectories <= self.turns + _ROUNDING or not math.isfinite(self.turns):
+        counted = 0 < self.trajectories <= self.turns + _ROUNDING and math.isfinite(self.turns)
+        rewarded = -_ROUNDING <= self.reward_sum <= self.trajectories + _ROUNDING
+        if not (counted and rewarded and 0 <= self.successes <= self.reward_sum + _ROUNDING):
             raise ValueError(
-                f"expected 0 < trajectories <= turns < inf, got trajectories={self.trajectories}, "
-                f"turns={self.turns}"
-            )
-        if not -_ROUNDING <= self.reward_sum <= self.trajectories + _ROUNDING:
-            raise ValueError(
-                f"expected 0 <= reward_sum <= trajectories={self.trajectories}, "
-                f"got reward_sum={self.reward_sum}"
-            )
-        if not 0 <= self.successes <= self.reward_sum + _ROUNDING:
-            raise ValueError(
-                f"expected 0 <= successes <= reward_sum={self.reward_sum}, "
-                f"got successes={self.successes}"
+                "expected 0 < trajectories <= turns < inf and 0 <= successes <= reward_sum <= "
+                f"trajectories, got {self}"
             )
 
     @property
@@ -157,10 +144,6 @@ class FailureProfile:
     def from_json(cls, data: object, path: str = "profile") -> "FailureProfile":
         """Read what `to_json` wrote.
 
-        Args:
-            data: The JSON values.
-            path: Their name in messages.
-
         Raises:
             ValueError: A field is missing, unknown or of the wrong kind; the message names it.
         """
@@ -200,32 +183,21 @@ def profile_of(
 ) -> FailureProfile:
     """Aggregate the trajectories of a round; their order does not matter.
 
-    Args:
-        version: Round t.
-        trajectories: Those that were trained on.
-        cascade_share: Mass of a cascade turn, in [0, 1]; the paper's is 1.
+    `version` is the round t. A cascade turn has the mass `cascade_share`, in [0, 1].
 
     Raises:
         ValueError: The share or a reward is out of its range.
     """
     check_share("cascade_share", cascade_share)
-    parts: list[_Table] = []
-    by_category: dict[str, list[_Table]] = {}
-    by_position: dict[int, list[_Table]] = {}
-    for trajectory in trajectories:
-        turns, reward = trajectory.turns, trajectory.reward
-        whole = _counted(turns, reward, cascade_share)
-        parts.append(whole)
-        by_category.setdefault(trajectory.category, []).append(whole)
-        for position, turn in enumerate(turns):
-            one = _counted((turn,), reward, cascade_share)
-            by_position.setdefault(position, []).append(one)
-    return FailureProfile(
-        version,
-        _summed(parts),
-        {name: _summed(by_category[name]) for name in sorted(by_category)},
-        {position: _summed(by_position[position]) for position in sorted(by_position)},
-    )
+    parts = []
+    for one in trajectories:
+        whole = _counted(one.turns, one.reward, cascade_share)
+        by_position = {
+            position: _counted((turn,), one.reward, cascade_share)
+            for position, turn in enumerate(one.turns)
+        }
+        parts.append(FailureProfile(version, whole, {one.category: whole}, by_position))
+    return replace(merge(*parts), version=version)
 
 
 def merge(*profiles: FailureProfile) -> FailureProfile:
@@ -269,15 +241,8 @@ class ProfileHistory:
     def after(self, profile: FailureProfile, window_rounds: int) -> "ProfileHistory":
         """The history with one more round.
 
-        Args:
-            profile: The round's profile.
-            window_rounds: How many rounds to keep, this one among them; at least 1.
-
-        Raises:
-            ValueError: The window is smaller than one round.
+        At most `window_rounds` are kept, this one among them.
         """
-        if window_rounds < 1:
-            raise ValueError(f"window_rounds must be at least 1, got {window_rounds}")
         rounds = (*self.rounds, profile)[-window_rounds:]
         return ProfileHistory(rounds, merge(self.total, profile))
 

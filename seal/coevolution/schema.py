@@ -61,9 +61,7 @@ def schema_violations(
 ) -> tuple[str, ...]:
     """Rules of a tool's schema that the arguments violate, in the schema's order.
 
-    Args:
-        arguments: Argument values by name.
-        parameters: `function.parameters` of the tool doc.
+    `parameters` is `function.parameters` of the tool doc.
 
     >>> schema_violations(
     ...     {"amount": "12", "note": "x"},

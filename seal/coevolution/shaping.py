@@ -56,11 +56,6 @@ def shaped_reward(reward: float, progress: TurnProgress, shaping: RewardShaping)
 
     A task without turns that count (none, or only abstentions at weight 0) keeps its reward.
 
-    Args:
-        reward: Terminal reward of the verifier; 1.0 is a full pass.
-        progress: How many turns of the task passed.
-        shaping: How the reward is computed.
-
     Raises:
         ValueError: More turns passed than there are.
 

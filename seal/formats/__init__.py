@@ -23,7 +23,7 @@ is scored by the benchmark's own reading. docs/backbones.md has a table of the d
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from seal.formats import hermes, llama3_json, pythonic, qwen3_coder
 from seal.formats.message import (
@@ -46,19 +46,15 @@ __all__ = [
     "render_calls",
 ]
 
-_READ: Mapping[str, Callable[[str, Mapping[str, ToolDoc] | None], ParsedMessage]] = {
-    "hermes": lambda text, _: hermes.read(text),
-    "qwen3_coder": qwen3_coder.read,
-    "llama3_json": lambda text, _: llama3_json.read(text),
-    "pythonic": lambda text, _: pythonic.read(text),
+_Read: TypeAlias = Callable[[str, Mapping[str, ToolDoc] | None], ParsedMessage]
+_Render: TypeAlias = Callable[[Sequence[ToolCall]], str]
+_FORMATS: Mapping[str, tuple[_Read, _Render]] = {
+    "hermes": (lambda text, _: hermes.read(text), hermes.render),
+    "qwen3_coder": (qwen3_coder.read, qwen3_coder.render),
+    "llama3_json": (lambda text, _: llama3_json.read(text), llama3_json.render),
+    "pythonic": (lambda text, _: pythonic.read(text), pythonic.render),
 }
-_RENDER: Mapping[str, Callable[[Sequence[ToolCall]], str]] = {
-    "hermes": hermes.render,
-    "qwen3_coder": qwen3_coder.render,
-    "llama3_json": llama3_json.render,
-    "pythonic": pythonic.render,
-}
-FORMATS: tuple[str, ...] = tuple(_READ)
+FORMATS: tuple[str, ...] = tuple(_FORMATS)
 """Names of the formats."""
 
 
@@ -78,8 +74,8 @@ def parse(text: str, tool_format: str, docs: Mapping[str, ToolDoc] | None = None
     >>> parse('[ls(), cat(file=open("x").name)]', "pythonic").faults[0].reason
     "argument 'file' of 'cat' is not a literal"
     """
-    _check_known(tool_format)
-    return _READ[tool_format](text, docs)
+    read, _ = _known(tool_format)
+    return read(text, docs)
 
 
 def render_calls(calls: Sequence[ToolCall], tool_format: str) -> str:
@@ -91,8 +87,8 @@ def render_calls(calls: Sequence[ToolCall], tool_format: str) -> str:
     >>> render_calls([ToolCall("mv", {"source": "a", "n": 1})], "pythonic")
     "[mv(source='a', n=1)]"
     """
-    _check_known(tool_format)
-    return _RENDER[tool_format](calls) if calls else ""
+    _, render = _known(tool_format)
+    return render(calls) if calls else ""
 
 
 def parse_structured(message: Message) -> ParsedMessage:
@@ -114,16 +110,18 @@ def parse_structured(message: Message) -> ParsedMessage:
     calls: list[ToolCall] = []
     faults: list[ParseFault] = []
     for index, entry in enumerate(entries):
+        function = entry.get("function") if isinstance(entry, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
         try:
-            calls.append(_structured_call(entry, index))
+            calls.append(_structured_call(function, index))
         except Unreadable as fault:
-            faults.append(ParseFault(index, fault.reason, _structured_name(entry)))
+            tool = name if isinstance(name, str) and name.strip() else None
+            faults.append(ParseFault(index, fault.reason, tool))
     return ParsedMessage(text, tuple(calls), tuple(faults))
 
 
-def _structured_call(entry: object, index: int) -> ToolCall:
-    function = _function(entry)
-    if function is None:
+def _structured_call(function: object, index: int) -> ToolCall:
+    if not isinstance(function, dict):
         raise Unreadable(index, "an entry of tool_calls must hold a 'function' object")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
@@ -131,17 +129,8 @@ def _structured_call(entry: object, index: int) -> ToolCall:
     return checked_call(function.get("name"), arguments, index)
 
 
-def _structured_name(entry: object) -> str | None:
-    name = (_function(entry) or {}).get("name")
-    return name if isinstance(name, str) and name.strip() else None
-
-
-def _function(entry: object) -> dict[str, Any] | None:
-    function = entry.get("function") if isinstance(entry, dict) else None
-    return function if isinstance(function, dict) else None
-
-
-def _check_known(tool_format: str) -> None:
-    if tool_format not in FORMATS:
+def _known(tool_format: str) -> tuple[_Read, _Render]:
+    if tool_format not in _FORMATS:
         known = ", ".join(FORMATS)
         raise ValueError(f"unknown tool format {tool_format!r}; known formats: {known}")
+    return _FORMATS[tool_format]

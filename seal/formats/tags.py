@@ -22,11 +22,7 @@ CLOSE = "</tool_call>"
 
 
 class TagWalk:
-    """What has been read of a message so far.
-
-    Args:
-        text: The message.
-    """
+    """What has been read of a message so far."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -58,11 +54,7 @@ class TagWalk:
         self.content.append(self.text[self.position :])
 
     def is_full(self, position: int) -> bool:
-        """Whether so many calls are unreadable that no other one is read; a last fault says so.
-
-        Args:
-            position: Of the tag that may not be read any more.
-        """
+        """Whether so many calls are unreadable that no other one is read; a last fault says so."""
         if len(self.faults) == MAX_FAULTS:
             self.faults.append(ParseFault(position, TOO_MANY))
         return len(self.faults) > MAX_FAULTS

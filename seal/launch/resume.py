@@ -18,10 +18,11 @@ from seal.launch.data_files import total_steps
 from seal.launch.folders import RunError, checkpoint_folder, record_folder, run_name
 from seal.records.checkpoint_folder import (
     ABANDONED,
-    best_step,
+    CheckpointError,
     checkpoint,
     is_whole,
     latest_whole,
+    read_best,
     step_of,
 )
 
@@ -208,16 +209,17 @@ def _check_best_stays(recipe: DictConfig, step: int) -> None:
     """Refuse to go on from a step before the best checkpoint, which would then be set aside."""
     folder = checkpoint_folder(recipe)
     try:
-        best = best_step(folder)
-    except ValueError as error:
+        best = read_best(folder)
+    except CheckpointError as error:
         raise RunError(str(error)) from None
-    if best is None or best <= step or not recipe.seal.checkpoints.keep_best:
+    if best is None or best.step <= step or not recipe.seal.checkpoints.keep_best:
         return
-    if is_whole(checkpoint(folder, best)):
+    if is_whole(checkpoint(folder, best.step)):
         raise RunError(
             f"a run that goes on from step {step} loses the best checkpoint, which is of step "
-            f"{best}; resume from a later step, choose another trainer.experiment_name, or set "
-            f"seal.checkpoints.keep_best=false, which keeps it as {ABANDONED}global_step_{best}"
+            f"{best.step}; resume from a later step, choose another trainer.experiment_name, or "
+            "set seal.checkpoints.keep_best=false, which keeps it as "
+            f"{ABANDONED}global_step_{best.step}"
         )
 
 

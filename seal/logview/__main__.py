@@ -32,17 +32,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _arguments(argv)
     try:
-        folder = _folder(args.experiments)
+        if not args.experiments.is_dir():
+            raise CannotStart(
+                f"there is no folder {args.experiments}; name the folder of your runs with "
+                "--experiments, or start a run first"
+            )
         listening = _listen(args.host, args.port)
     except CannotStart as error:
         sys.stderr.write(f"seal.logview: {error}\n")
         return 1
     host, port = listening.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
-    sys.stdout.write(f"log viewer: http://{address}:{port}/ shows {folder}; Ctrl-C ends it\n")
+    shown = args.experiments
+    sys.stdout.write(f"log viewer: http://{address}:{port}/ shows {shown}; Ctrl-C ends it\n")
     sys.stdout.flush()
     config = uvicorn.Config(
-        create_app(folder),
+        create_app(shown),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=_DRAIN_S,
@@ -75,15 +80,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--host", default="127.0.0.1", help="loopback address to listen on (%(default)s)")
     add("--port", type=int, default=8090, help="port, 0 for any free one (%(default)s)")
     return parser.parse_args(argv)
-
-
-def _folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise CannotStart(
-            f"there is no folder {folder}; name the folder of your runs with --experiments, or "
-            "start a run first"
-        )
-    return folder
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -62,10 +62,8 @@ def style_of(label: str) -> str:
         return "label-other"
 
 
-def line_chart(
-    title: str, lines: Mapping[str, Points], styles: Mapping[str, str], top: float = 1.0
-) -> Chart | None:
-    """A chart of shares over steps, from 0 to `top`; None if there is nothing to draw."""
+def line_chart(title: str, lines: Mapping[str, Points], styles: Mapping[str, str]) -> Chart | None:
+    """A chart of shares over steps, from 0 to 1; None if there is nothing to draw."""
     finite = {
         name: [(step, value) for step, value in points if math.isfinite(value)]
         for name, points in lines.items()
@@ -81,7 +79,7 @@ def line_chart(
         return round(_LEFT + share * (WIDTH - _LEFT - _RIGHT), 1)
 
     def y(value: float) -> float:
-        share = min(1.0, max(0.0, value / top))
+        share = min(1.0, max(0.0, value))
         return round(HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM), 1)
 
     series = []
@@ -98,7 +96,7 @@ def line_chart(
                 ),
             )
         )
-    shares = [top * quarter / 4 for quarter in range(5)]
+    shares = [quarter / 4 for quarter in range(5)]
     ticks = sorted({first, last, *(first + (last - first) * k // 4 for k in (1, 2, 3))})
     return Chart(
         title,
@@ -108,15 +106,15 @@ def line_chart(
     )
 
 
-def spark_line(values: Sequence[float], width: int = 120, height: int = 20) -> str:
-    """Attribute `points` of a polyline through the values, from the least to the greatest."""
+def spark_line(values: Sequence[float]) -> str:
+    """Attribute `points` of a polyline of 120 by 20 units through the values."""
     low, high = min(values), max(values)
     # Halves first: the difference of two large numbers may not be finite.
     span = high / 2 - low / 2
     across = max(1, len(values) - 1)
     return " ".join(
-        f"{width * index / across:.1f},"
-        f"{height - 1 - (height - 2) * ((value / 2 - low / 2) / span if span else 0.5):.1f}"
+        f"{120 * index / across:.1f},"
+        f"{19 - 18 * ((value / 2 - low / 2) / span if span else 0.5):.1f}"
         for index, value in enumerate(values)
     )
 

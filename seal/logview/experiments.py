@@ -30,7 +30,15 @@ from seal.logview.lines import (
 )
 from seal.records import validation_log
 from seal.records.json_lines import BadLine
-from seal.records.loop_log import DONE, FAILED, INTERRUPTED, PHASES, ROLLOUTS, ROUNDS
+from seal.records.loop_log import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    PHASES,
+    ROLLOUTS,
+    ROUNDS,
+    group_of,
+)
 
 VALIDATIONS = "tech_synthetic"
 """Folder among the runs that holds the validation logs of all runs."""
@@ -86,11 +94,7 @@ class StepRollout:
 
 
 class Experiments:
-    """All runs of a folder.
-
-    Args:
-        folder: E.g. experiments/.
-    """
+    """All runs of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,13 +128,7 @@ class Experiments:
 
 
 class Run:
-    """The files of one run.
-
-    Args:
-        experiments: The folder of all runs.
-        name: A folder that a listing found.
-        files: Indexes that all runs share.
-    """
+    """The files of one run."""
 
     def __init__(self, experiments: Path, name: str, files: Files) -> None:
         self.name = name
@@ -276,11 +274,6 @@ def pass_rates(metrics: Mapping[str, Points]) -> dict[str, Points]:
     """
     found = {name: re.fullmatch("val-seal/(.*)/pass_rate", name) for name in metrics}
     return {match[1]: metrics[name] for name, match in found.items() if match}
-
-
-def group_of(uid: str) -> str:
-    """The part of a uid that the rollouts of a GRPO group share: all but the last two numbers."""
-    return uid.rsplit("_", 2)[0]
 
 
 def _keep_step(_: int, line: dict[str, Any]) -> Step:

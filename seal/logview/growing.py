@@ -53,9 +53,7 @@ class Contents(Generic[Kept]):
 class GrowingFile(Generic[Kept]):
     """The index of one file; `contents()` brings it up to date. Safe to use from several threads.
 
-    Args:
-        path: The file; it may appear later, grow, be replaced or vanish.
-        keep: Called once a line; raises BadLine if the object is not what was expected.
+    The file may appear later, grow, be replaced or vanish.
     """
 
     def __init__(self, path: Path, keep: Keep[Kept]) -> None:
@@ -169,8 +167,7 @@ def _writable(value: Any) -> Any:
 class Files:
     """The indexes of the files that were looked at last.
 
-    Args:
-        most: Number of indexes that are kept; a dropped one is made anew when it is asked for.
+    At most `most` are kept; a dropped one is made anew when it is asked for.
     """
 
     def __init__(self, most: int = 64) -> None:

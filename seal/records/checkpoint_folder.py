@@ -7,8 +7,6 @@ an earlier one.
 A checkpoint is made in this order: `seal_state.json`, the actor's shards, `data.pt`, then verl's
 note of the latest step. A run may be killed at any moment: a folder with the first three is whole;
 the note may be missing, empty or behind.
-
-Standard library only, so the launcher can read without importing torch.
 """
 
 import json
@@ -28,6 +26,10 @@ DELETED = "deleted_"
 """A checkpoint is renamed before it is deleted, so a half-deleted one is never read as one."""
 ABANDONED = "abandoned_"
 """Prefix of a whole checkpoint that is later than the step a run went back to."""
+
+
+class CheckpointError(Exception):
+    """Checkpoints cannot be kept, found or read as asked; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def read_best(folder: Path) -> Best | None:
     """What best.json names; None without one.
 
     Raises:
-        ValueError: It cannot be read; the message says what was expected.
+        CheckpointError: It cannot be read; the message says what was expected.
     """
     path = folder / BEST_FILE
     try:
@@ -98,19 +100,9 @@ def read_best(folder: Path) -> Best | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        raise ValueError(
+        raise CheckpointError(
             f"{path} cannot be read; expected metric, score and step of the best checkpoint"
         ) from None
-
-
-def best_step(folder: Path) -> int | None:
-    """Step that best.json names; None without one.
-
-    Raises:
-        ValueError: It cannot be read; the message says what was expected.
-    """
-    best = read_best(folder)
-    return None if best is None else best.step
 
 
 def free_name(path: Path) -> Path:
@@ -144,7 +136,7 @@ def abandon_after(folder: Path, step: int) -> list[Path]:
         (folder / NOTE).unlink(missing_ok=True)
     else:
         write_whole(folder / NOTE, str(latest))
-    best = best_step(folder)
-    if best is not None and best > step:
+    best = read_best(folder)
+    if best is not None and best.step > step:
         (folder / BEST_FILE).unlink()
     return abandoned

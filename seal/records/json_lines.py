@@ -2,8 +2,6 @@
 
 In: the path of a file. Out: its objects, or `BadLine` with the reason. A finished file is read with
 `read_json_lines`, one that another process still writes with `LineReader`.
-
-Standard library only, so the launcher can read without importing torch.
 """
 
 import json
@@ -39,9 +37,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
 def read_json_lines(path: Path, keep: Callable[[int, dict[str, Any]], Kept]) -> Iterator[Kept]:
     """What `keep` makes of each line. The last line may lack its line end.
 
-    Args:
-        path: A file that nobody writes any more.
-        keep: Called with the number of a line, from 1, and its object; may raise BadLine.
+    `keep` gets the number of a line, from 1, and its object; it may raise BadLine.
 
     Raises:
         BadLine: A line cannot be used; the message begins with the file and the line's number.

@@ -5,8 +5,6 @@
 * `phases.jsonl`, a line each time the trainer begins something, and in long rollouts a line every
   few seconds in which more prompts have ended (`ended`, `of`), for the launcher's progress bar and
   watchdog. Its last line comes from the launcher and says how the run ended.
-
-Standard library only, so the launcher can read without importing torch.
 """
 
 import time
@@ -28,11 +26,7 @@ FAULT = "fault"
 
 
 class LoopLog:
-    """Appends to a run's loop log; every line is complete on disk once written.
-
-    Args:
-        folder: Folder of the files; created if missing.
-    """
+    """Appends to a run's loop log; every line is complete on disk once written."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,14 +71,20 @@ class LoopLog:
         append_json_lines(self._folder / name, *({"time": now, **record} for record in records))
 
 
+def group_of(uid: str) -> str:
+    """The GRPO group (the id of the prompt) of a rollout: its uid without the last two numbers.
+
+    >>> group_of("5f2c_0_0")
+    '5f2c'
+    """
+    return uid.rsplit("_", 2)[0]
+
+
 def turns_by_label(labels: Mapping[str, Mapping[str, int]]) -> Counter[str]:
     """Turns by label in all categories together.
 
     >>> turns_by_label({"multi_turn_base": {"pass": 3}, "multi_turn_miss_func": {"pass": 1}})
     Counter({'pass': 4})
-
-    Args:
-        labels: Turns by category and label, as a line of `rounds.jsonl` holds them.
     """
     counts: Counter[str] = Counter()
     for by_label in labels.values():

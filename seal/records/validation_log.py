@@ -4,8 +4,6 @@ verl writes them after each validation; `seal.train.agent_loop` decides what a l
 the dialogue. In: a folder or a file. Out: `Rollout`s.
 
 Not covered: which tasks a log should hold, which only its evaluation file knows.
-
-Standard library only, so the launcher can read without importing torch.
 """
 
 from dataclasses import dataclass
@@ -117,10 +115,6 @@ def _step(path: Path) -> int:
 
 def rollout_of_line(number: int, line: dict[str, Any]) -> Rollout:
     """The rollout that one line holds.
-
-    Args:
-        number: Of the line, from 1.
-        line: Its JSON object.
 
     Raises:
         BadLine: A field is missing or of the wrong kind.

@@ -115,10 +115,6 @@ def average_interval(rate: float, counts: Sequence[int]) -> Interval:
 
     >>> average_interval(0.4, [100, 100, 100, 100]) == wilson(0.4, 400)
     True
-
-    Args:
-        rate: The mean of the rates, from 0 to 1.
-        counts: Number of observations of each category.
     """
     return wilson(rate, len(counts) ** 2 / sum(1 / count for count in counts))
 
@@ -131,10 +127,6 @@ def mcnemar(better: int, worse: int) -> float:
 
     >>> mcnemar(9, 1)
     0.021484375
-
-    Args:
-        better: Pairs that changed for the better.
-        worse: Pairs that changed for the worse.
     """
     if better < 0 or worse < 0:
         raise ValueError(f"mcnemar({better}, {worse}): expected numbers of pairs")

@@ -74,11 +74,6 @@ def results_of(
     A step between the first and the last may lack a whole suite, because `seal.rare_suites` are
     played at the first and the last step only. These two steps have all suites, even empty ones.
 
-    Args:
-        run: Rollouts by step.
-        expected: By suite and task id.
-        where: The folder, for errors.
-
     Raises:
         BadValidationLog: A task is not expected, or in another category.
     """
@@ -108,13 +103,7 @@ def results_of(
 def complaints(
     results: Results, expected: Mapping[str, Mapping[str, Expected]], run: str
 ) -> Iterator[str]:
-    """A sentence for every step at which tasks are missing or occur too often.
-
-    Args:
-        results: What the logs hold.
-        expected: What they should hold, by suite and task id.
-        run: Name of the run for the sentence.
-    """
+    """A sentence for every step at which tasks are missing or occur too often."""
     for suite, steps in results.items():
         wanted = expected[suite]
         for step, found in steps.items():
@@ -139,10 +128,7 @@ def summarise(
 ) -> list[SummaryRow]:
     """All rows: by suite, with and then without defective tasks, by step, by category.
 
-    Args:
-        results: Of the run.
-        baseline: Of the run to compare with, None for no comparison.
-        defective: Task ids, None for no rows without them.
+    Without a baseline nothing is compared. If `defective` is None, every row has all tasks.
     """
     kinds: dict[str, Set[str]] = {"included": frozenset()}
     if defective is not None:
@@ -160,11 +146,7 @@ def summarise(
 
 
 def limits_reached(run: Mapping[int, Sequence[Rollout]]) -> Iterator[str]:
-    """A sentence for each suite on what ended truncated rollouts at the last step, if known.
-
-    Args:
-        run: Rollouts by step.
-    """
+    """A sentence for each suite on what ended truncated rollouts at the last step, if known."""
     last = run[max(run)]
     for suite in sorted({rollout.suite for rollout in last}):
         ends = Counter(one.ended for one in last if one.suite == suite and one.truncated)

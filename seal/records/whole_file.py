@@ -2,8 +2,6 @@
 
 In: a path and what the file is to hold. Out: the file. Until it is complete and on the disk, an
 earlier file of the same name stays as it was.
-
-Standard library only, so the launcher can write without importing torch.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ interface texts, and the groups that were lost to faults of the environment.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,7 @@ def check(
 ) -> list[str]:
     """Refuse runs that may not be compared.
 
-    Args:
-        study: What is compared.
-        runs: Finished runs by recipe and seed.
-        compose: Makes the study's recipe; None: Hydra does.
+    `compose` makes the study's recipe; without it Hydra does.
 
     Returns:
         Sentences for the report.
@@ -73,19 +70,9 @@ def check(
     first, *others = runs
     for other in others:
         _check_configuration(study, runs, first, other, compose)
-    for field, what in MUST.items():
-        for key, groups in _by_value(runs, field).items():
-            if len(groups) > 1:
-                raise StudyError(
-                    f"runs have different {what}, {key}: {_grouped(groups)}; compare runs of one "
-                    "installation and one data set"
-                )
-    said = []
-    for field, what in SHOULD.items():
-        for key, groups in _by_value(runs, field).items():
-            if len(groups) > 1:
-                said.append(f"runs have different {what}, {key}: {_grouped(groups)}")
-    return said + _check_losses(study, runs)
+    for wrong in _differences(runs, MUST):
+        raise StudyError(f"{wrong}; compare runs of one installation and one data set")
+    return [*_differences(runs, SHOULD), *_check_losses(study, runs)]
 
 
 def _check_configuration(
@@ -147,6 +134,16 @@ def _check_losses(study: Study, runs: Mapping[tuple[str, int], RunLogs]) -> list
             "repeat the runs that lost many"
         )
     return [f"groups lost to faults of the environment: {text}"]
+
+
+def _differences(
+    runs: Mapping[tuple[str, int], RunLogs], fields: Mapping[str, str]
+) -> Iterator[str]:
+    """A sentence for each of the records' fields that is not the same in all runs."""
+    for field, what in fields.items():
+        for key, groups in _by_value(runs, field).items():
+            if len(groups) > 1:
+                yield f"runs have different {what}, {key}: {_grouped(groups)}"
 
 
 def _by_value(

@@ -92,22 +92,29 @@ def load_study(path: Path) -> Study:
         raise StudyError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(read, dict):
         raise StudyError(f"{path} is no study: expected keys such as conf, recipes and seeds")
-    known = [one.name for one in fields(Study) if one.name != "name"]
-    unknown = [str(key) for key in read if key not in known]
-    if unknown:
-        raise StudyError(f"{path}: unknown key {unknown[0]!r}; there are: {', '.join(known)}")
-    missing = [key for key in ("conf", "baseline", "recipes", "seeds", "suites") if key not in read]
-    if missing:
-        raise StudyError(f"{path}: {', '.join(missing)} is missing")
     try:
         study = _study(path.stem, read)
+        _check(study)
     except (TypeError, ValueError, AttributeError) as error:
         raise StudyError(f"{path}: {error}") from None
-    _check(path, study)
     return study
 
 
 def _study(name: str, read: dict[str, Any]) -> Study:
+    known = [one.name for one in fields(Study) if one.name != "name"]
+    unknown = [str(key) for key in read if key not in known]
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}; there are: {', '.join(known)}")
+    missing = [key for key in ("conf", "baseline", "recipes", "seeds", "suites") if key not in read]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} is missing")
+    for key, kinds, words in (
+        ("declared_step", (int,), "a whole number"),
+        ("minutes", (int, float), "a number"),
+        ("development", (str,), "a text"),
+    ):
+        if read.get(key) is not None and type(read[key]) not in kinds:
+            raise ValueError(f"{key}: expected {words}, got {read[key]!r:.80}")
     values = {**read, "conf": Path(read["conf"]), "baseline": str(read["baseline"])}
     values["recipes"] = {str(key): _texts(key, one) for key, one in read["recipes"].items()}
     for key in ("suites", "overrides", "options"):
@@ -133,19 +140,17 @@ def _seeds(key: object, values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _check(path: Path, study: Study) -> None:
+def _check(study: Study) -> None:
     for name in (study.name, *study.recipes):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]{0,39}", name):
-            raise StudyError(
-                f"{path}: {name!r} names folders: use letters, digits and '_', at most 40"
-            )
+            raise ValueError(f"{name!r} names folders: use letters, digits and '_', at most 40")
     for name in (study.baseline, *study.fewer_seeds):
         if name not in study.recipes:
-            raise StudyError(f"{path}: {name!r} is none of recipes: {', '.join(study.recipes)}")
+            raise ValueError(f"{name!r} is none of recipes: {', '.join(study.recipes)}")
     for name, seeds in study.fewer_seeds.items():
         if not set(seeds) <= set(study.seeds):
-            raise StudyError(f"{path}: fewer_seeds: {name} has seeds that are not in seeds")
+            raise ValueError(f"fewer_seeds: {name} has seeds that are not in seeds")
     if study.baseline in study.fewer_seeds:
-        raise StudyError(f"{path}: the baseline has to have all seeds; take it out of fewer_seeds")
+        raise ValueError("the baseline has to have all seeds; take it out of fewer_seeds")
     if not study.suites:
-        raise StudyError(f"{path}: suites is empty: name those of the validation to report")
+        raise ValueError("suites is empty: name those of the validation to report")

@@ -41,13 +41,11 @@ def _figure(
 ) -> Iterator[Path]:
     """A panel for each metric, a line with a band for each recipe; written as SVG and PNG."""
     # Imported here because it takes a second, and --help does not need it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
     every = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes in every[len(panels) :]:
         axes.set_visible(False)

@@ -14,13 +14,13 @@ Pure functions.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 Matrix: TypeAlias = NDArray[np.float64]
 DRAWS = 4000
@@ -51,7 +51,7 @@ class Estimate:
 
 
 def mean(
-    scores: Matrix, categories: Sequence[str], scenarios: Sequence[str] | None = None, seed: int = 0
+    scores: Matrix, categories: Sequence[str], scenarios: Sequence[str] | None = None
 ) -> Estimate:
     """The mean over seeds of the average of categories, as the paper averages.
 
@@ -61,7 +61,6 @@ def mean(
         scores: (seeds, tasks); for a paired comparison, the differences.
         categories: The category of each task.
         scenarios: The scenario of each task; None: every task has its own.
-        seed: Of the draws.
 
     >>> scores = np.array([[0.0, 1.0, 0.5, 0.5], [0.5, 1.0, 0.5, 1.0]])
     >>> found = mean(scores, ["a", "a", "b", "b"])
@@ -73,7 +72,7 @@ def mean(
     value = float(by_scenario.mean())
     seeds = len(scores)
     error, freedom = _standard_error(by_scenario)
-    drawn = _drawn(by_scenario, seed).mean(axis=(1, 2))
+    drawn = _drawn(by_scenario).mean(axis=(1, 2))
     if not error > 0 or drawn.std() == 0:
         return Estimate(value, None, None, seeds, tasks)
     widened = stats.t.ppf((1 + LEVEL) / 2, freedom) / stats.norm.ppf((1 + LEVEL) / 2)
@@ -97,25 +96,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def interquartile_mean(scores: Matrix, seed: int = 0) -> Estimate:
+def interquartile_mean(scores: Matrix) -> Estimate:
     """Mean of the middle half of all scores of all seeds and tasks (25 % trimmed mean).
 
     >>> interquartile_mean(np.array([[0.0, 0.4, 0.6, 1.0]])).value
     0.5
     """
     value = float(stats.trim_mean(scores, 0.25, axis=None))
-    drawn = _drawn(scores, seed)
+    drawn = _drawn(scores)
     flat = drawn.reshape(len(drawn), -1)
     return _plain(value, stats.trim_mean(flat, 0.25, axis=1), scores.shape)
 
 
-def probability_of_improvement(scores: Matrix, baseline: Matrix, seed: int = 0) -> Estimate:
+def probability_of_improvement(scores: Matrix, baseline: Matrix) -> Estimate:
     """Chance that a run beats a baseline run on a task; a tie counts half. Mean over tasks.
-
-    Args:
-        scores: (seeds, tasks).
-        baseline: The baseline's scores, of the same seeds and tasks.
-        seed: Of the draws.
 
     >>> probability_of_improvement(np.array([[1.0, 0.5]]), np.array([[0.0, 0.5]])).value
     0.75
@@ -126,9 +120,7 @@ def probability_of_improvement(scores: Matrix, baseline: Matrix, seed: int = 0) 
         won: Matrix = (np.sign(difference) + 1) / 2
         return np.asarray(won.mean(axis=(-1, -2, -3)))
 
-    both = np.stack([scores, baseline])
-    drawn = _drawn(both, seed)
-    found = [chance(ours, theirs) for ours, theirs in drawn]
+    found = [chance(ours, theirs) for ours, theirs in _drawn(np.stack([scores, baseline]))]
     return _plain(float(chance(scores, baseline)), np.array(found), scores.shape)
 
 
@@ -140,7 +132,8 @@ def pass_at(passes: Matrix, rollouts: int, k: int) -> Matrix:
     >>> pass_at(np.array([0.0, 1.0, 4.0]), rollouts=4, k=2).tolist()
     [0.0, 0.5, 1.0]
     """
-    return _each(passes, lambda c: 1 - math.comb(rollouts - c, k) / math.comb(rollouts, k))
+    failures = rollouts - np.round(passes)
+    return np.asarray(1 - special.comb(failures, k) / special.comb(rollouts, k))
 
 
 def pass_all(passes: Matrix, rollouts: int, k: int) -> Matrix:
@@ -151,11 +144,7 @@ def pass_all(passes: Matrix, rollouts: int, k: int) -> Matrix:
     >>> pass_all(np.array([1.0, 2.0, 4.0]), rollouts=4, k=2).round(3).tolist()
     [0.0, 0.167, 1.0]
     """
-    return _each(passes, lambda c: math.comb(c, k) / math.comb(rollouts, k))
-
-
-def _each(passes: Matrix, chance: Callable[[int], float]) -> Matrix:
-    return np.asarray(np.vectorize(lambda one: chance(round(one)), otypes=[np.float64])(passes))
+    return np.asarray(special.comb(np.round(passes), k) / special.comb(rollouts, k))
 
 
 def _of_scenarios(scores: Matrix, categories: Sequence[str], scenarios: Sequence[str]) -> Matrix:
@@ -187,8 +176,7 @@ def _standard_error(scores: Matrix) -> tuple[float, float]:
     if seeds < 2:
         return math.sqrt(of_scenarios), scenarios - 1
     of_seeds = float(by_seed.var(ddof=1)) / seeds
-    rest = scores - by_scenario - by_seed[:, None] + scores.mean()
-    of_noise = float((rest**2).sum()) / ((seeds - 1) * (scenarios - 1)) / scores.size
+    of_noise = noise_variance(scores) / scores.size
     variance = max(of_seeds + of_scenarios - of_noise, of_seeds, of_scenarios)
     if variance == 0:
         return 0.0, 1.0
@@ -198,9 +186,16 @@ def _standard_error(scores: Matrix) -> tuple[float, float]:
     return math.sqrt(variance), max(1.0, freedom)
 
 
-def _drawn(scores: Matrix, seed: int) -> Matrix:
-    """Seeds and tasks drawn with replacement: (DRAWS, ..., seeds, tasks)."""
-    draw = np.random.default_rng(seed)
+def noise_variance(scores: Matrix) -> float:
+    """Variance of a score beyond the levels of its row and column, of at least two each."""
+    by_row, by_column = scores.mean(axis=1), scores.mean(axis=0)
+    rest = scores - by_column - by_row[:, None] + scores.mean()
+    return float((rest**2).sum()) / ((len(by_row) - 1) * (len(by_column) - 1))
+
+
+def _drawn(scores: Matrix) -> Matrix:
+    """Seeds and tasks drawn with replacement, always the same: (DRAWS, ..., seeds, tasks)."""
+    draw = np.random.default_rng(0)
     seeds, tasks = scores.shape[-2:]
     rows = draw.integers(0, seeds, (DRAWS, seeds))
     chosen = draw.integers(0, tasks, (DRAWS, tasks))

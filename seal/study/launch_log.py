@@ -49,14 +49,6 @@ def run_minutes(launches: Mapping[str, Launches]) -> float | None:
 
 
 def note_launch(folder: Path, run: str, code: int, started: float, place: str | None) -> None:
-    """Add a line for a launch that has just ended.
-
-    Args:
-        folder: The study's folder.
-        run: Name of the run.
-        code: The launch's exit code.
-        started: When it began, in seconds since 1970.
-        place: Address of the Ray cluster; None: this machine.
-    """
+    """Add a line for a launch that has just ended."""
     line = {"run": run, "code": code, "started": started, "ended": time.time(), "place": place}
     append_json_lines(folder / LAUNCHES, line)

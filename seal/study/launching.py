@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from seal.launch.listening import free_port
 from seal.records.checkpoint_folder import latest_whole
+from seal.records.json_lines import BadLine
 from seal.records.loop_log import ROUNDS
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import (
@@ -56,10 +57,17 @@ def read_runs(root: Path, study: Study) -> dict[tuple[str, int], RunLogs]:
 
 
 def keep_study(root: Path, study: Study, to: Path) -> None:
-    """Copy the files that the report is made of into another folder."""
-    for run, logs in read_runs(root, study).items():
+    """Copy the files that the report is made of into another folder.
+
+    Raises:
+        StudyError: A log holds half a line, e.g. of a run that is under way.
+    """
+    for logs in read_runs(root, study).values():
         if logs.state != ABSENT:
-            keep(root, study.run_name(*run), to)
+            try:
+                keep(root, logs.name, to)
+            except BadLine as error:
+                raise StudyError(f"the logs of {logs.name} cannot be copied: {error}") from error
     launches = study_folder(root, study) / LAUNCHES
     if launches.is_file():
         kept = study_folder(to, study) / LAUNCHES
@@ -70,15 +78,7 @@ def keep_study(root: Path, study: Study, to: Path) -> None:
 def command(
     root: Path, study: Study, recipe: str, seed: int, place: str | None = None
 ) -> list[str]:
-    """The command that launches or resumes a run.
-
-    Args:
-        root: The project's folder.
-        study: What is compared.
-        recipe: One of its recipes.
-        seed: One of its seeds.
-        place: Address of a Ray cluster; None: this machine.
-    """
+    """The command that launches or resumes a run; `place` is a Ray cluster, None this machine."""
     name = study.run_name(recipe, seed)
     saved = latest_whole(root / "experiments" / name / "checkpoints")
     recorded = (root / "launcher_record" / name / "config.yaml").is_file()
@@ -96,11 +96,7 @@ def run_all(
 ) -> dict[str, int]:
     """Launch the runs that have not finished, each at most once.
 
-    Args:
-        root: The project's folder.
-        study: What to run.
-        places: Addresses of Ray clusters, each for one run at a time; None: this machine.
-        console: For the progress.
+    Each place is a Ray cluster's address, for one run at a time; None is this machine.
 
     Returns:
         Exit codes of launches that failed, by name of the run.

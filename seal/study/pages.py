@@ -27,11 +27,12 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     finished = sum(run["state"] == "finished" for run in runs)
     whole = "" if document["complete"] else " **The study is not complete.**"
     yield f"{finished} of {len(runs)} runs of `{study['conf']}` have finished.{whole}\n"
+    primary = "last" if study["declared_step"] is None else "declared"
     yield (
         "Scores are in percent, with 95 % intervals over seeds and tasks together (with one seed: "
         f"over its tasks). A difference is that to `{study['baseline']}`, paired by seed and task. "
         f"The study's primary comparison is suite {study['suites'][0]!r} with all tasks, "
-        f"{RULES[_primary(study)]}; there a difference is bold that stays after Holm's correction "
+        f"{RULES[primary]}; there a difference is bold that stays after Holm's correction "
         "for the number of recipes. Everything else is there to be looked at: of a hundred "
         "intervals, five miss by chance.\n"
     )
@@ -43,10 +44,6 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _suite(name, suite, study)
     yield from _training(document["training"])
     yield from _cost(document["cost"])
-
-
-def _primary(study: Mapping[str, Any]) -> str:
-    return "last" if study["declared_step"] is None else "declared"
 
 
 def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Iterator[str]:

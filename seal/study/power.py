@@ -5,13 +5,12 @@ recipes whose interval excludes zero with a probability of 0.8, by simulation.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from seal.study.intervals import LEVEL, Matrix, mean
+from seal.study.intervals import LEVEL, Matrix, mean, noise_variance
 
 POWER = 0.8
 TRIALS = 100
@@ -40,10 +39,8 @@ def spread(scores: Matrix) -> Spread:
     runs, tasks = scores.shape
     if runs < 2 or tasks < 2:
         raise ValueError(f"expected two runs and two tasks at least, got {runs} and {tasks}")
-    by_run, by_task = scores.mean(axis=1), scores.mean(axis=0)
-    rest = scores - by_task - by_run[:, None] + scores.mean()
-    noise = float((rest**2).sum()) / ((runs - 1) * (tasks - 1))
-    between = float(by_run.var(ddof=1)) - noise / tasks
+    noise = noise_variance(scores)
+    between = float(scores.mean(axis=1).var(ddof=1)) - noise / tasks
     return Spread(float(np.sqrt(max(0.0, between))), float(np.sqrt(noise)))
 
 
@@ -60,29 +57,30 @@ def sureness(runs: int) -> tuple[float, float]:
     return low, high
 
 
-def detectable(found: Spread, seeds: int, tasks: int, seed: int = 0) -> float | None:
+def detectable(found: Spread, seeds: int, tasks: int) -> float | None:
     """The smallest difference, as a share, that is found with probability POWER.
 
     The difference of two runs has twice the variance of one run. A recipe that helps on some tasks
     more than on others adds to it. That is not known beforehand, so the result is a lower bound.
     None: not even 50 points would be found.
     """
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     shape = (TRIALS, seeds, tasks)
     noise = draw.normal(0, np.sqrt(2) * found.noise, shape)
     runs = draw.normal(0, np.sqrt(2) * found.seeds, (TRIALS, seeds, 1))
     low, high = 0, round(0.5 / STEP)
-    if _power(runs + noise + high * STEP, tasks) < POWER:
+    if _power(runs + noise + high * STEP) < POWER:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if _power(runs + noise + middle * STEP, tasks) < POWER:
+        if _power(runs + noise + middle * STEP) < POWER:
             low = middle
         else:
             high = middle
     return high * STEP
 
 
-def _power(trials: Sequence[Matrix] | Matrix, tasks: int) -> float:
-    categories = ["all"] * tasks
+def _power(trials: Matrix) -> float:
+    """Share of the trials (trials, seeds, tasks) that find a difference."""
+    categories = ["all"] * trials.shape[-1]
     return float(np.mean([mean(one, categories).excludes_zero for one in trials]))

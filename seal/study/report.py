@@ -43,12 +43,7 @@ def report(
 ) -> dict[str, Any]:
     """The whole report.
 
-    Args:
-        study: What is compared.
-        runs: All of the study's runs, finished or not, by recipe and seed.
-        left_out: Tasks to leave out, by the name of what remains, e.g. "without defective tasks".
-        launches: The launches of each run, by its name.
-        compose: As for `comparable.check`.
+    `left_out` has tasks to leave out, by the name of what remains, e.g. "without defective tasks".
 
     Raises:
         StudyError: No run of the baseline has finished, or runs may not be compared.
@@ -176,12 +171,11 @@ def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str
     The wall time of a run is that of all its launches, also failed and interrupted ones. If the
     study did not launch it, its wall time is that of its steps and validations.
     """
-    costs: dict[str, list[float]] = {}
-    step_s: list[float] = []
+    costs: dict[str, list[float]] = {"trained_tokens": [], "step_s": []}
     for logs in (logs for (name, _), logs in runs.items() if name == recipe):
         every = logs.metrics.values()
         steps = [one["timing_s/step"] for one in every if "timing_s/step" in one]
-        step_s += [fmean(steps)] if steps else []
+        costs["step_s"] += [fmean(steps)] if steps else []
         launched = launches.get(logs.name)
         testing = sum(one.get("timing_s/testing", 0.0) for one in every)
         wall = launched.seconds if launched else sum(steps) + testing
@@ -196,9 +190,7 @@ def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str
             "gpu_hours": wall * gpus / 3600,
         }.items():
             costs.setdefault(key, []).append(value)
-    means = {key: fmean(values) for key, values in costs.items()}
-    seconds = fmean(step_s) if step_s else None
-    return {"trained_tokens": means.pop("trained_tokens"), "step_s": seconds, **means}
+    return {key: fmean(values) if values else None for key, values in costs.items()}
 
 
 def sibling_tasks(suite_tasks: Sequence[str], training: Sequence[str]) -> frozenset[str]:

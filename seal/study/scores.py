@@ -4,7 +4,7 @@ In: finished runs. Out: the passes of each task, for a suite, a recipe and a rul
 of each run. All runs must hold the same tasks with the same number of rollouts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -40,6 +40,17 @@ class Suite:
     def columns(self, without: frozenset[str]) -> list[int]:
         """Indices of the tasks that are not left out."""
         return [place for place, task in enumerate(self.tasks) if task not in without]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A recipe's runs at the steps that a rule names."""
+
+    seeds: list[int]
+    steps: list[int]
+    """The step of each seed."""
+    passes: Matrix
+    """(seeds, tasks), from 0 to the suite's rollouts."""
 
 
 def read_suite(name: str, runs: Runs) -> Suite:
@@ -100,22 +111,19 @@ def average(suite: str, logs: RunLogs, step: int) -> float:
     return rates(suite_results(logs.validations[step], suite))[AVERAGE].rate
 
 
-def passes(
-    suite: Suite, recipe: str, seeds: Sequence[int], rule: str, runs: Runs, study: Study
-) -> Matrix | None:
-    """Passes of each task (seeds, tasks), from 0 to the suite's rollouts.
-
-    None if the rule names no step of a run.
-    """
-    rows = []
+def counted(suite: Suite, recipe: str, rule: str, runs: Runs, study: Study) -> Counted | None:
+    """A recipe's finished runs at the steps of a rule; None if it names no step of one of them."""
+    seeds = [seed for seed in study.seeds if (recipe, seed) in runs]
+    steps, rows = [], []
     for seed in seeds:
         logs = runs[recipe, seed]
         step = step_of(rule, suite.name, logs, study)
         if step is None:
             return None
         results = suite_results(logs.validations[step], suite.name)
+        steps.append(step)
         rows.append([results[task].score * suite.rollouts for task in suite.tasks])
-    return np.array(rows)
+    return Counted(seeds, steps, np.array(rows))
 
 
 def curve(suite: str, recipe: str, runs: Runs) -> dict[int, list[float]]:

@@ -4,40 +4,28 @@ In: the suite and the finished runs. Out: plain values, shares from 0 to 1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from seal.study import intervals
 from seal.study.definition import Study
-from seal.study.intervals import Matrix
 from seal.study.scores import (
     BEST,
     DECLARED,
     DEVELOPMENT,
     LAST,
     START,
+    Counted,
     Runs,
     Suite,
-    passes,
-    step_of,
+    counted,
 )
 
 ALL = "all"
 """Name of a suite's tasks if none is left out."""
 RULES = (START, LAST, DECLARED, DEVELOPMENT, BEST)
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """A recipe's runs at the steps that a rule names."""
-
-    seeds: tuple[int, ...]
-    steps: tuple[int, ...]
-    """The step of each seed."""
-    passes: Matrix
-    """(seeds, tasks), from 0 to the suite's rollouts."""
 
 
 def suite_figures(
@@ -47,30 +35,22 @@ def suite_figures(
     recipes: Sequence[str],
     left_out: Mapping[str, frozenset[str]],
 ) -> list[dict[str, Any]]:
-    """Every figure of a suite.
-
-    Args:
-        suite: The suite.
-        study: What is compared.
-        runs: Finished runs.
-        recipes: The recipes with a finished run.
-        left_out: Tasks to leave out, by the name of what remains.
-    """
-    counted = {
+    """Every figure of a suite."""
+    by_rule = {
         (rule, recipe): found
         for rule in RULES
         for recipe in recipes
-        if (found := _counted(suite, recipe, rule, study, runs)) is not None
+        if (found := counted(suite, recipe, rule, runs, study)) is not None
     }
     figures = []
     for kind, without in {ALL: frozenset[str](), **left_out}.items():
         columns = suite.columns(without)
         if not columns or (kind != ALL and len(columns) == len(suite.tasks)):
             continue
-        for (rule, recipe), found in counted.items():
+        for (rule, recipe), found in by_rule.items():
             figure: dict[str, Any] = {"tasks": kind, "step_rule": rule, "recipe": recipe}
             figure |= _figure(suite, columns, found)
-            baseline = counted.get((rule, study.baseline))
+            baseline = by_rule.get((rule, study.baseline))
             if recipe != study.baseline and baseline is not None:
                 figure["against_baseline"] = _against(suite, columns, found, baseline)
             figures.append(figure)
@@ -79,25 +59,15 @@ def suite_figures(
     return figures
 
 
-def _counted(suite: Suite, recipe: str, rule: str, study: Study, runs: Runs) -> _Counted | None:
-    """None where the rule names no step of a run."""
-    seeds = tuple(seed for seed in study.seeds if (recipe, seed) in runs)
-    found = passes(suite, recipe, seeds, rule, runs, study)
-    if found is None:
-        return None
-    steps = [step_of(rule, suite.name, runs[recipe, seed], study) for seed in seeds]
-    return _Counted(seeds, tuple(step for step in steps if step is not None), found)
-
-
-def _figure(suite: Suite, columns: Sequence[int], counted: _Counted) -> dict[str, Any]:
+def _figure(suite: Suite, columns: Sequence[int], runs: Counted) -> dict[str, Any]:
     """A recipe's own figures on some tasks."""
-    chosen = counted.passes[:, list(columns)]
+    chosen = runs.passes[:, list(columns)]
     kinds = _kinds(suite, columns)
     n = suite.rollouts
     scores = chosen / n
     found: dict[str, Any] = {
-        "seeds": list(counted.seeds),
-        "steps": list(counted.steps),
+        "seeds": runs.seeds,
+        "steps": runs.steps,
         "by_seed": [intervals.mean(row[None], kinds[0]).value for row in scores],
         "mean": asdict(intervals.mean(scores, *kinds)),
     }
@@ -111,7 +81,7 @@ def _figure(suite: Suite, columns: Sequence[int], counted: _Counted) -> dict[str
 
 
 def _against(
-    suite: Suite, columns: Sequence[int], ours: _Counted, baseline: _Counted
+    suite: Suite, columns: Sequence[int], ours: Counted, baseline: Counted
 ) -> dict[str, Any] | None:
     """Difference from the baseline, paired by seed and task; None without a common seed."""
     both = [seed for seed in ours.seeds if seed in baseline.seeds]

@@ -20,13 +20,11 @@ def write_plot(path: Path, rows: Sequence[SummaryRow]) -> None:
         OSError: The file cannot be written.
     """
     # Imported here because it takes a second, and tables do not need it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     shown = [row for row in rows if row.defective_tasks == "included"]
     suites = list(dict.fromkeys(row.suite for row in shown))
     figure = Figure(figsize=(9, 4.8 * len(suites)), layout="constrained")
-    FigureCanvasAgg(figure)
     for axes, suite in zip(figure.subplots(len(suites), squeeze=False)[:, 0], suites, strict=True):
         _draw(axes, [row for row in shown if row.suite == suite])
         axes.set_title(f"Validation, suite {suite!r}, with 95 % intervals")

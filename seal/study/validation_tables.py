@@ -84,10 +84,7 @@ def _lengths(row: SummaryRow) -> tuple[str, str]:
 def notes(summary: Summary, baseline_dir: Path | None, list_name: Path) -> Iterator[str]:
     """What a reader has to know about the tables.
 
-    Args:
-        summary: What the tables show.
-        baseline_dir: Folder of the baseline's logs.
-        list_name: Name of the list of defective tasks, if the summary has none.
+    `list_name` is what the list of defective tasks would be called, if the summary has none.
     """
     yield "Intervals: Wilson. Average: unweighted mean of the categories, its interval of all n."
     if any(_has_lengths(row) for row in summary.rows):
@@ -113,7 +110,7 @@ def notes(summary: Summary, baseline_dir: Path | None, list_name: Path) -> Itera
 
 
 def show(summary: Summary, baseline_dir: Path | None, list_name: Path) -> None:
-    """Print tables and notes; the arguments are those of `notes`."""
+    """Print tables and notes."""
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
     defective = summary.defective or frozenset()
     affected = {suite for suite, tasks in summary.suites.items() if defective & tasks.keys()}

@@ -226,7 +226,6 @@ class SealAgentLoop(AgentLoopBase):
         """Split the stream into verl's prompt and response, and add the episode's record."""
         limit = self.rollout_config.response_length
         prompt_length = len(stream.ids) - len(stream.mask)
-        labels = [turn.label for turn in episode.turns]
         reward = episode.reward
         if row["mode"] == "train":
             shaping = RewardShaping(**self.config.seal.reward)
@@ -261,7 +260,7 @@ class SealAgentLoop(AgentLoopBase):
                     "task_id": row["task_id"],
                     "category": episode.category,
                     "suite": row["suite"],
-                    "labels": ",".join(labels),
+                    "labels": ",".join(turn.label for turn in episode.turns),
                     "turns": len(episode.turns),
                     "interface_version": episode.interface_version,
                     "truncated": float(episode.truncated),

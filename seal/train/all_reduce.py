@@ -21,11 +21,7 @@ VALUES = 2**24
 def rank_sum(rank: int, count: int, meeting: str, device: str) -> None:
     """The work of one rank: join the others, sum up, check the sum.
 
-    Args:
-        rank: Rank of this process.
-        count: Number of ranks.
-        meeting: A file that does not exist yet, by which the ranks find each other.
-        device: "cuda" (NCCL) or "cpu" (Gloo).
+    The ranks find each other by the file `meeting`, which does not exist yet.
 
     Raises:
         RuntimeError: The sum is wrong.

@@ -4,7 +4,7 @@ In: a backbone as verl would load it, and a task's opening messages and tool doc
 words. verl's own builder makes the tokens, as in the agent loop. Weights are not needed.
 """
 
-import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -248,8 +248,7 @@ def _appended(
         raise _Broken(f"no assistant message is opened behind it: {tail[-60:]!r}")
     whole = builder.build_initial_tokens([*seen, *follows], tools=list(prompt.tools))
     if merged != whole:
-        pairs = enumerate(itertools.zip_longest(merged, whole))
-        place = next(place for place, (ours, theirs) in pairs if ours != theirs)
+        place = len(os.path.commonprefix([merged, whole]))
         difference = f"{decode(merged[place:])[:40]!r}, the template {decode(whole[place:])[:40]!r}"
         if follows[0]["role"] == "tool":
             raise _Broken(f"the rollout has {difference}")

@@ -12,7 +12,7 @@ earlier ones when a run is resumed, so it has to stay null.
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -23,12 +23,13 @@ from seal.records.checkpoint_folder import (
     NOTE,
     PREFIX,
     Best,
+    CheckpointError,
     begin_save,
-    best_step,
     checkpoint,
     free_name,
     is_whole,
     latest_whole,
+    read_best,
     steps,
     write_best,
 )
@@ -37,22 +38,10 @@ from seal.train.state import LoopState, load, save
 logger = logging.getLogger(__name__)
 
 
-class CheckpointError(Exception):
-    """Checkpoints cannot be kept or found as asked; the message says what to do."""
+def keeps_best(config: DictConfig) -> bool:
+    """Whether the recipe keeps the checkpoint with the highest `seal.best_metric`.
 
-
-@dataclass(frozen=True)
-class Retention:
-    """Which checkpoints are kept."""
-
-    keep_best: bool
-    """The one with the highest `seal.best_metric`."""
-    keep_last: int | None
-    """How many of the latest ones; None means all."""
-
-
-def retention(config: DictConfig) -> Retention:
-    """What the recipe keeps. If it saves none (`trainer.save_freq` below 1), there is no best one.
+    If it saves none (`trainer.save_freq` below 1), there is no best one.
 
     Raises:
         CheckpointError: Nothing would be kept, no validation would find the best checkpoint, or
@@ -71,7 +60,7 @@ def retention(config: DictConfig) -> Retention:
             "keep all"
         )
     if trainer.save_freq < 1:
-        return Retention(keep_best=False, keep_last=wanted.keep_last)
+        return False
     if not wanted.keep_best and wanted.keep_last == 0:
         raise CheckpointError(
             "seal.checkpoints keeps neither the best checkpoint nor the last one; to save none, "
@@ -83,7 +72,7 @@ def retention(config: DictConfig) -> Retention:
             f"trainer.test_freq={trainer.test_freq} makes none; set it, or "
             "seal.checkpoints.keep_best=false"
         )
-    return Retention(bool(wanted.keep_best), wanted.keep_last)
+    return bool(wanted.keep_best)
 
 
 def latest(folder: Path) -> int | None:
@@ -103,38 +92,20 @@ def latest(folder: Path) -> int | None:
         ) from None
 
 
-def _named_best(folder: Path) -> int | None:
-    """Step that best.json names; None without one.
-
-    Raises:
-        CheckpointError: It cannot be read.
-    """
-    try:
-        return best_step(folder)
-    except ValueError as error:
-        raise CheckpointError(str(error)) from None
-
-
-def prune(folder: Path, keep: Retention, step: int, best: int | None) -> None:
+def prune(folder: Path, keep_last: int | None, step: int, best: int | None) -> None:
     """Delete the checkpoints up to a step that are not kept.
 
     The checkpoint of the step itself must be complete. Remains of a save that was cut off are
     deleted, too; later checkpoints are not. The best checkpoint and the one that verl resumes from
     are never deleted. What cannot be deleted now is tried again the next time.
-
-    Args:
-        folder: Of the checkpoints.
-        keep: What is kept.
-        step: Of the newest checkpoint.
-        best: Step of the best one, None if there is none to keep.
     """
     for leftover in folder.glob(f"{DELETED}*"):
         _delete(leftover)
-    if keep.keep_last is None:
+    if keep_last is None:
         return
     found = [one for one in steps(folder) if one <= step]
     complete = [one for one in found if is_whole(checkpoint(folder, one))]
-    newest = complete[max(0, len(complete) - keep.keep_last) :]
+    newest = complete[max(0, len(complete) - keep_last) :]
     kept = {*newest, latest(folder), best}
     for one in found:
         if one not in kept:
@@ -155,21 +126,19 @@ def _delete(path: Path) -> None:
 class CheckpointKeeper:
     """Saves, keeps and loads what a run needs to go on.
 
-    Args:
-        config: Resolved recipe.
-
     Raises:
         CheckpointError: The recipe's checkpoints cannot be kept.
     """
 
     def __init__(self, config: DictConfig) -> None:
         self._trainer = config.trainer
-        self._wanted = retention(config)
+        self._keep_best = keeps_best(config)
+        self._keep_last: int | None = config.seal.checkpoints.keep_last  # None: all
         self._saved_step: int | None = None  # the last checkpoint of this run
 
     def after_step(self, state: LoopState, step: int, save_now: Callable[[], None]) -> None:
         """Save (with `save_now`, which calls `save`), unless only the best checkpoint is kept."""
-        if self._wanted.keep_last != 0:
+        if self._keep_last != 0:
             save_now()
             self._prune(state.best, step)
 
@@ -180,9 +149,9 @@ class CheckpointKeeper:
             return
         if self._saved_step == step:
             save(state, self._folder(step))
-        elif self._wanted.keep_best:
+        elif self._keep_best:
             save_now()
-        if self._wanted.keep_best:
+        if self._keep_best:
             write_best(self._root, best)
             self._prune(best, step)
 
@@ -196,18 +165,18 @@ class CheckpointKeeper:
     def resumed(self, step: int) -> LoopState | None:
         """The loop's state of the step that verl has loaded; None if training starts anew.
 
-        Args:
-            step: Training steps done, 0 if verl has loaded no checkpoint.
+        The step is 0 if verl has loaded no checkpoint.
 
         Raises:
             StateError: The checkpoint has no loop state.
             CheckpointError: The steps to come would overwrite the best checkpoint.
         """
-        named = _named_best(self._root)
-        if named is not None and named > step:
+        named = read_best(self._root)
+        if named is not None and named.step > step:
             raise CheckpointError(
                 f"a run from step {step} on would overwrite the best checkpoint in {self._root}, "
-                f"of step {named}; resume from a later one, or use another trainer.experiment_name"
+                f"of step {named.step}; resume from a later one, or use another "
+                "trainer.experiment_name"
             )
         if step == 0:
             return None
@@ -217,7 +186,7 @@ class CheckpointKeeper:
         if folder.resolve() == self._folder(step).resolve():
             self._saved_step = step
         best = state.best
-        if best is None or not self._wanted.keep_best:
+        if best is None or not self._keep_best:
             return state
         if is_whole(self._folder(best.step)):
             write_best(self._root, best)
@@ -233,10 +202,10 @@ class CheckpointKeeper:
         return replace(state, best=None)
 
     def _prune(self, best: Best | None, step: int) -> None:
-        if not self._wanted.keep_best:  # what best.json names may be deleted
+        if not self._keep_best:  # what best.json names may be deleted
             (self._root / BEST_FILE).unlink(missing_ok=True)
             best = None
-        prune(self._root, self._wanted, step, None if best is None else best.step)
+        prune(self._root, self._keep_last, step, None if best is None else best.step)
 
     @property
     def _root(self) -> Path:
@@ -279,10 +248,10 @@ def _step(folder: Path, which: str) -> int:
         if last is None:
             raise CheckpointError(f"there is no complete checkpoint in {folder}")
         return last
-    best = _named_best(folder)
+    best = read_best(folder)
     if best is None:
         raise CheckpointError(
             f"{folder} names no best checkpoint ({BEST_FILE}): the run has not validated yet, or "
             "keeps none; take the last one (--which last), or name a global_step folder"
         )
-    return best
+    return best.step

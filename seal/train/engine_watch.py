@@ -20,10 +20,8 @@ PATIENCE_S = 30.0
 class EngineWatch:
     """Asks each server for its health, in its own thread, until one is dead or `stop` is called.
 
-    Args:
-        addresses: host:port of each replica's server.
-        on_death: Called with a sentence: which engine is dead, and what shows it.
-        every_s: Seconds between two checks.
+    `addresses` are host:port of each replica's server. `on_death` is called with a sentence: which
+    engine is dead, and what shows it.
     """
 
     def __init__(

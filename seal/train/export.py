@@ -93,8 +93,10 @@ def export(
         unfinished.mkdir()
         model, auto_class = load_checkpoint(checkpoint, progress)
         prompt = prompt_ids(source)
-        before = logits(model, prompt) if dtype else None
+        before = None
         if dtype:
+            cast(model, torch.float32)
+            before = logits(model, prompt)
             cast(model, DTYPES[dtype])
         say(f"writing {out}")
         write(model, source, unfinished)
@@ -198,12 +200,8 @@ def compare(
 ) -> Check:
     """Load what was written and compare it with the checkpoint's model, both in float32.
 
-    Args:
-        model: The checkpoint's, rounded to the written dtype.
-        before: Its logits before it was rounded; None: it was not.
-        folder: What was written.
-        prompt: Token ids, shape (1, tokens).
-        auto_class: Loads the folder.
+    The model's weights have been rounded to the written dtype. `before` are its logits before that;
+    None: nothing was rounded.
 
     Raises:
         ExportError: They differ.

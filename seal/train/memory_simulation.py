@@ -49,11 +49,7 @@ def model_of(described: dict[str, Any]) -> torch.nn.Module:
 def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> dict[str, int]:
     """Bytes of a rank at the peak of an update, by kind as torch's tracker names them.
 
-    Args:
-        described: The model's configuration.
-        ranks: How many the trainer has.
-        tokens: How many a micro-batch has.
-        own: How many of these the policy wrote.
+    A micro-batch has `tokens` tokens, of which the policy wrote `own`.
     """
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     mesh = init_device_mesh("cpu", (ranks,))

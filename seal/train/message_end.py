@@ -6,7 +6,7 @@ message. In each case the next message must follow a closed one: no model was tr
 that go on inside a message.
 """
 
-import itertools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,8 +55,7 @@ def message_end(builder: Any) -> list[int]:
     """
     dialogues = [[_REQUEST, {"role": "assistant", "content": text}] for text in _ANSWERS]
     one, other = (builder.build_initial_tokens([*seen, _NEXT]) for seen in dialogues)
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    shared = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    shared = len(os.path.commonprefix([one[::-1], other[::-1]]))
     behind = one[len(one) - shared :]
     appended = builder.tokenize_context_incremental_messages(dialogues[0], [*dialogues[0], _NEXT])
     end = len(behind) - len(appended)

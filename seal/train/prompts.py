@@ -45,10 +45,7 @@ async def fetch_prompts(
 ) -> list[Prompt]:
     """The prompts of tasks in evaluation.
 
-    Args:
-        client: Of the environment service.
-        batches: Task ids, see `in_batches`; the iterable may show progress.
-        tool_format: How the policy writes tool calls.
+    `batches` are those of `in_batches`; the iterable may show progress.
 
     Raises:
         EnvironmentFault: The service fails, or does not know a task.

@@ -15,7 +15,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from seal.environment.client import EnvironmentFault
-from seal.train.round import group_of
+from seal.records.loop_log import group_of
 
 logger = logging.getLogger(__name__)
 

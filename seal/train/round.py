@@ -61,15 +61,6 @@ class RolloutRecord:
         return LabeledTrajectory(turns, self.reward, self.category)
 
 
-def group_of(key: str) -> str:
-    """The GRPO group (the id of the prompt) of verl's key of a rollout.
-
-    >>> group_of("5f2c_0_0")
-    '5f2c'
-    """
-    return key.split("_")[0]
-
-
 def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
     """Share of GRPO groups whose rewards differ. Only such groups move the policy.
 
@@ -85,14 +76,7 @@ def round_metrics(
     utilities: Mapping[Label, float],
     config: WeightConfig,
 ) -> dict[str, float]:
-    """Scalars of a round for verl's loggers, under `seal/`.
-
-    Args:
-        records: Rollouts that were trained on, without padding.
-        weights: The weights of the turns of each rollout, in the same order.
-        utilities: rho(z) that the weights were computed with.
-        config: Bounds and variants that they were computed with.
-    """
+    """Scalars of a round for verl's loggers, under `seal/`."""
     means = [fmean(by_turn) for by_turn in weights]
     failed = [turn for record in records for turn in record.turns if Label(turn.label) in FAILURES]
     labels = Counter(label for record in records for label in record.labels)

@@ -11,7 +11,8 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
-from seal.train.round import RolloutRecord, group_of
+from seal.records.loop_log import group_of
+from seal.train.round import RolloutRecord
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,6 @@ class RoundBatch:
         verl pads a batch that its workers cannot share evenly, e.g. after a dropped group. A
         padding row has the record of a real rollout, but its response_mask is zero, so no loss has
         a token of it (verl/trainer/ppo/padding_utils.py). It is neither weighted nor counted.
-
-        Args:
-            batch: With advantages.
-            log_probs: Whether the rollout engine gave log probabilities.
         """
         keys = [
             key

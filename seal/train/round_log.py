@@ -22,12 +22,7 @@ from seal.wire import InterfaceReply
 
 
 class RoundLog:
-    """Collects a round's line while the round is played and writes it when the round is over.
-
-    Args:
-        log: The run's loop log.
-        config: How weights are computed.
-    """
+    """Collects a round's line while the round is played and writes it when the round is over."""
 
     def __init__(self, log: LoopLog, config: WeightConfig) -> None:
         self._log, self._config = log, config
@@ -45,14 +40,8 @@ class RoundLog:
     ) -> None:
         """Note the rollouts of a round once their advantages are weighted.
 
-        Args:
-            step: The round t.
-            batch: The rollouts, with verl's advantages.
-            weights: The weights of each rollout's turns.
-            advantages: The weighted advantages.
-            state: The loop before the round's labels are in it.
-            shown: Omega_t.
-            logged: verl's metrics of the step; those of the round are added.
+        `state` is the loop before the round's labels are in it. The round's metrics are added to
+        `logged`, verl's metrics of the step.
         """
         records = batch.records
         rewards: dict[str, list[float]] = {}

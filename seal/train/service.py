@@ -23,12 +23,7 @@ class ForeignInterfaceError(Exception):
 
 
 def service_client(config: DictConfig, *, attempts: int = 4) -> EnvironmentClient:
-    """A client of the service that `env_service` of a resolved recipe names.
-
-    Args:
-        config: The recipe.
-        attempts: How often a request that got no answer is sent.
-    """
+    """A client of the service that `env_service` of a resolved recipe names."""
     settings = config.env_service
     token = read_token(settings.token_file)
     return EnvironmentClient(settings.env_url, settings.env_type, token=token, attempts=attempts)
@@ -37,9 +32,7 @@ def service_client(config: DictConfig, *, attempts: int = 4) -> EnvironmentClien
 def evolved_interface(config: DictConfig, state: LoopState) -> InterfaceReply:
     """Omega_{t+1} = Evolve(Omega_t, C_t): send both to the service, which makes and keeps it.
 
-    Args:
-        config: The recipe; a service that is away is waited for `trainer.env_failure.wait_s`.
-        state: With C_t (`profile`) and Omega_t (`shown`).
+    A service that is away is waited for `trainer.env_failure.wait_s`.
 
     Raises:
         EnvironmentFault: The service did not take the profile.

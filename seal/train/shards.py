@@ -32,9 +32,7 @@ def read_weights(
 ) -> dict[str, torch.Tensor]:
     """Every tensor of the model, whole, on the CPU; LoRA adapters are merged into it.
 
-    Args:
-        actor: The `actor` folder of a checkpoint.
-        progress: Wraps the files while they are read, e.g. tqdm.
+    `progress` wraps the files while they are read, e.g. tqdm.
 
     Raises:
         ShardError: Shards are missing or damaged, or hold only a LoRA adapter.

@@ -129,12 +129,7 @@ def after_round(
 ) -> LoopState:
     """The state with one more round's labels in it (paper Algorithm 1, line 4).
 
-    Args:
-        state: After the previous round.
-        step: The round t.
-        trajectories: Those that were trained on, without padding.
-        shown: Omega_t; the service makes Omega_{t+1} from it and the new profile C_t.
-        config: How a round changes the state.
+    The trajectories are those that were trained on, without padding.
     """
     round_profile = profile_of(step, trajectories, config.weights.cascade_share)
     history = state.history.after(round_profile, config.window_rounds)
@@ -156,14 +151,6 @@ def after_round(
             config.weights.w_max,
         ),
     )
-
-
-def with_score(state: LoopState, metric: str, score: float, step: int) -> LoopState:
-    """The state after the validation that follows a step."""
-    best = state.best
-    if best is not None and best.metric == metric and best.score >= score:
-        return state
-    return replace(state, best=Best(metric, score, step))
 
 
 def save(state: LoopState, folder: Path) -> None:

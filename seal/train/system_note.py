@@ -32,10 +32,6 @@ class SystemNoteError(Exception):
 def default_system(builder: Any, tokenizer: Any) -> str:
     """The system message that a chat template writes for a dialogue without one.
 
-    Args:
-        builder: verl's builder of rollout tokens (ContinuousTokenBuilder).
-        tokenizer: Its tokenizer.
-
     Returns:
         The default sentence; an empty text if the template has none.
 

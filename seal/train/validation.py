@@ -9,14 +9,16 @@ chooses the best checkpoint is needed.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Subset
 
+from seal.records.checkpoint_folder import Best
 from seal.train.round import mixed_group_share
-from seal.train.state import LoopState, with_score
+from seal.train.state import LoopState
 
 
 class SuiteError(Exception):
@@ -45,9 +47,7 @@ def check_best_metric(config: DictConfig) -> None:
 def without_suites(loader: Any, rare: list[str]) -> Any:
     """A loader of the rows of all other suites, in one batch.
 
-    Args:
-        loader: verl's loader of the validation data.
-        rare: Suites to leave out. A name that no row has is ignored.
+    A rare suite that no row has is ignored.
     """
     if not rare:
         return loader
@@ -67,19 +67,14 @@ def validation_metrics(
 ) -> dict[str, float]:
     """Scalars of a validation for verl's loggers, under `val-seal/<suite>/`.
 
+    Each sequence has an entry for each rollout. A group is a GRPO group: the rollouts of one task.
+
     `category_average` is the paper's average: the unweighted mean of the categories' pass rates.
 
     >>> categories = ["base", "base", "miss"]
     >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], [0.0, 1.0, 0.0])
     >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
     (0.75, 0.667)
-
-    Args:
-        suites: The suite of each rollout.
-        categories: The category of its task.
-        groups: Its GRPO group, i.e. the rollouts of one task.
-        rewards: Its reward.
-        truncated: 1.0 if a limit ended it, else 0.0.
     """
     by_category: dict[str, dict[str, list[float]]] = {}
     by_group: dict[str, dict[str, list[float]]] = {}
@@ -105,11 +100,7 @@ def validation_metrics(
 def scored(state: LoopState, metrics: Mapping[str, float], name: str, step: int) -> LoopState:
     """The state after a validation, with the best score so far.
 
-    Args:
-        state: Before it.
-        metrics: Of the validation.
-        name: `seal.best_metric` of the recipe.
-        step: Training step; 0 is the model that training starts from, which is no checkpoint.
+    Step 0 is the model that training starts from, which is no checkpoint.
 
     Raises:
         MissingMetricError: The validation has no metric of that name.
@@ -119,7 +110,10 @@ def scored(state: LoopState, metrics: Mapping[str, float], name: str, step: int)
         raise MissingMetricError(
             f"seal.best_metric={name!r} is no metric of this validation; there are: {known}"
         )
-    return with_score(state, name, metrics[name], step) if step > 0 else state
+    best, score = state.best, metrics[name]
+    if step == 0 or (best is not None and best.metric == name and best.score >= score):
+        return state
+    return replace(state, best=Best(name, score, step))
 
 
 def best_metrics(state: LoopState) -> dict[str, float]:

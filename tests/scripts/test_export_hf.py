@@ -126,6 +126,14 @@ def test_in_another_dtype_every_weight_is_rounded_and_the_effect_is_said(
     assert "rounding to bfloat16 changed a logit by 0.0" in capsys.readouterr().out
 
 
+def test_a_dtype_that_the_checkpoint_has_already_changes_no_logit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint(tmp_path, model().bfloat16())
+    assert export_hf.main([str(tmp_path), str(tmp_path / "out"), "--dtype=bfloat16"]) == 0
+    assert "rounding to bfloat16 changed a logit by 0 at most" in capsys.readouterr().out
+
+
 def refused(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     """The one sentence of an export that fails and leaves nothing."""
     before = sorted(path.name for path in folder.iterdir())

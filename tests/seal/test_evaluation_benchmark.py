@@ -24,8 +24,8 @@ from seal.evaluation.benchmark import (
 from seal.evaluation.endpoint import Decoding, find_endpoint
 from seal.evaluation.evaluation_file import EvaluationTask
 from seal.evaluation.faults import EvaluationError
-from seal.logview.experiments import group_of
 from seal.logview.lines import Dialogue, parsed
+from seal.records.loop_log import group_of
 from seal.records.validation_log import BadValidationLog, read_log
 from seal.wire import CONVERSATION_COMPLETED
 

@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
-from seal.records.checkpoint_folder import BEST_FILE, NOTE, Best, checkpoint, is_whole, read_best
+from seal.records.checkpoint_folder import (
+    BEST_FILE,
+    NOTE,
+    Best,
+    CheckpointError,
+    checkpoint,
+    is_whole,
+    read_best,
+)
 from seal.records.loop_log import LoopLog
 from seal.train import checkpoints, state
-from seal.train.checkpoints import CheckpointError, CheckpointKeeper, Retention, retention
+from seal.train.checkpoints import CheckpointKeeper, keeps_best
 from seal.train.state import LoopState
 from seal.train.trainer import SealTrainer
 from seal.train.validation import MissingMetricError
@@ -259,12 +267,11 @@ def test_what_cannot_be_kept_is_refused_at_the_start(
     tmp_path: Path, keys: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(CheckpointError, match=words):
-        retention(recipe(tmp_path, **keys))
+        keeps_best(recipe(tmp_path, **keys))
 
 
 def test_a_run_without_checkpoints_needs_no_validation(tmp_path: Path) -> None:
-    found = retention(recipe(tmp_path, save_freq=-1, test_freq=-1))
-    assert found == Retention(keep_best=False, keep_last=1)
+    assert not keeps_best(recipe(tmp_path, save_freq=-1, test_freq=-1))
 
 
 # ---- anything may happen -------------------------------------------------------------------

@@ -14,7 +14,8 @@ from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.records.checkpoint_folder import Best
 from seal.train import state
-from seal.train.state import LoopConfig, LoopState, StateError, after_round, with_score
+from seal.train.state import LoopConfig, LoopState, StateError, after_round
+from seal.train.validation import scored
 
 SHOWN = replace(INITIAL, version=4, schema_cues=True, guidelines=(Label.MISSING_TOOL_CALL,))
 
@@ -50,6 +51,12 @@ def test_a_frozen_profile_stays_and_its_version_does_not() -> None:
     assert frozen.profile == replace(first.profile, version=3)
     assert frozen.utilities == first.utilities
     assert frozen.history.total.by_label.keys() == rounds(config(), 3).history.total.by_label.keys()
+
+
+@pytest.mark.parametrize("setting", ["window_rounds", "frozen_after"])
+def test_a_number_of_rounds_below_1_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must be at least 1.* got 0"):
+        config(**{setting: 0})
 
 
 def test_a_state_survives_the_disk(tmp_path: Path) -> None:
@@ -90,5 +97,5 @@ def test_a_checkpoint_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_the_first_of_equal_scores_is_the_best() -> None:
     made = LoopState()
     for step, score in ((0, 0.25), (10, 0.5), (20, 0.5), (30, 0.375)):
-        made = with_score(made, "m", score, step)
+        made = scored(made, {"m": score}, "m", step)
     assert made.best == Best("m", 0.5, 10)

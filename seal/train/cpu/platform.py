@@ -32,15 +32,10 @@ class _CpuDeviceModule(types.ModuleType):
     two rng functions a resumed run fails when it reads the checkpoint.
     """
 
-    max_memory_allocated = staticmethod(_peak_resident_bytes)
-    max_memory_reserved = staticmethod(_peak_resident_bytes)
-    memory_allocated = staticmethod(_peak_resident_bytes)
-    memory_reserved = staticmethod(_peak_resident_bytes)
-    empty_cache = staticmethod(_nothing)
-    ipc_collect = staticmethod(_nothing)
-    reset_peak_memory_stats = staticmethod(_nothing)
-    manual_seed = staticmethod(_nothing)
-    manual_seed_all = staticmethod(_nothing)
+    max_memory_allocated = max_memory_reserved = staticmethod(_peak_resident_bytes)
+    memory_allocated = memory_reserved = staticmethod(_peak_resident_bytes)
+    empty_cache = ipc_collect = reset_peak_memory_stats = staticmethod(_nothing)
+    manual_seed = manual_seed_all = staticmethod(_nothing)
 
     @staticmethod
     def get_device_name(*_args: Any) -> str:

@@ -108,10 +108,6 @@ def test_excluded_labels_are_not_counted() -> None:
     assert profile.by_label == {}
 
 
-def test_the_labels_of_a_trajectory_are_in_order() -> None:
-    assert trajectory(PASSED, FOLLOWS).labels == (Label.PASS, Label.STATE_MISMATCH)
-
-
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_a_share_out_of_range_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match=f"cascade_share must be in .0, 1., got {share}"):
@@ -120,7 +116,7 @@ def test_a_share_out_of_range_is_refused(share: float) -> None:
 
 @pytest.mark.parametrize("reward", [-1.0, 1.5, float("nan")])
 def test_a_reward_out_of_range_is_refused(reward: float) -> None:
-    with pytest.raises(ValueError, match="0 <= reward_sum <= trajectories"):
+    with pytest.raises(ValueError, match="reward_sum <= trajectories"):
         profile_of(1, [trajectory(PASSED, reward=reward)])
 
 
@@ -186,11 +182,6 @@ def test_a_smaller_window_drops_the_oldest_rounds() -> None:
     assert [one.version for one in history.after(profile_of(4, []), 2).rounds] == [3, 4]
 
 
-def test_a_window_of_no_round_is_refused() -> None:
-    with pytest.raises(ValueError, match="window_rounds must be at least 1, got 0"):
-        ProfileHistory().after(EMPTY, 0)
-
-
 @pytest.mark.parametrize(
     ("data", "where"),
     [
@@ -254,7 +245,7 @@ def test_the_good_one_below_is_good() -> None:
         (statistic(trajectories=2.5), "0 < trajectories <= turns"),
         (statistic(reward_sum="1"), "profile.by_label.pass.reward_sum"),
         (statistic(reward_sum=float("nan")), "profile.by_label.pass.reward_sum"),
-        (statistic(reward_sum=1.5), "0 <= reward_sum <= trajectories"),
+        (statistic(reward_sum=1.5), "reward_sum <= trajectories"),
         (statistic(successes=1.5), "0 <= successes <= reward_sum"),
     ],
 )

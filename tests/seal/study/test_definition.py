@@ -48,6 +48,10 @@ def test_runs_go_seed_by_seed_and_have_the_studys_name(tmp_path: Path) -> None:
         ("seeds: [1, 2]", "seeds: [1, 2]\nfewer_seeds: {vanilla: [1]}", "baseline has to have"),
         ("seeds: [1, 2]", "seeds: [1, 2]\nseed: 3", "unknown key 'seed'; there are: conf"),
         ("conf: exp/quickstart.yaml", "conf: [", "is no YAML"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\ndeclared_step: '16'", "a whole number, got '16'"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\ndeclared_step: 1.5", "a whole number, got 1.5"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\nminutes: 8 min", "minutes: .* got '8 min'"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\ndevelopment: [a]", "development: expected a text"),
     ],
 )
 def test_a_bad_study_is_refused_in_a_sentence(

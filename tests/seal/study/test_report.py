@@ -10,7 +10,7 @@ from study_material import compose, drawn, write_run
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import Launches
-from seal.study.launching import read_runs
+from seal.study.launching import keep_study, read_runs
 from seal.study.logs import keep
 from seal.study.report import report
 
@@ -201,6 +201,16 @@ def test_what_is_kept_gives_the_same_report(tmp_path: Path) -> None:
     assert size["kept"] < size["all"] / 4
     texts = [file.read_text() for file in (tmp_path / "kept").rglob("*.jsonl")]
     assert not any("dialogue" in text or "profile" in text for text in texts)
+
+
+def test_half_a_line_of_a_run_that_is_under_way_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+    write_study(tmp_path / "all")
+    log = tmp_path / "all/experiments/tech_synthetic/made-seal-s2/validation_log/4.jsonl"
+    log.write_text(log.read_text()[:-9])
+    (tmp_path / "all/experiments/made-seal-s2/loop/phases.jsonl").write_text("")
+    (tmp_path / "all/experiments/made-seal-s2/loop/rounds.jsonl").write_text("")
+    with pytest.raises(StudyError, match="the logs of made-seal-s2 cannot be copied: .*not JSON"):
+        keep_study(tmp_path / "all", STUDY, tmp_path / "kept")
 
 
 def test_the_page_and_the_figures_hold_the_figures(tmp_path: Path) -> None:
