@@ -36,20 +36,16 @@ class Label(StrEnum):
     """The reference program failed on this turn."""
 
 
-FAILURES: tuple[Label, ...] = (
-    Label.INVALID_TOOL_CALL,
-    Label.ARGUMENT_MISMATCH,
-    Label.SPURIOUS_TOOL_CALL,
-    Label.STATE_MISMATCH,
-    Label.INSTANCE_MISMATCH,
-    Label.RECOVERY_FAILURE,
-    Label.MISSING_TOOL_CALL,
-    Label.RESPONSE_MISMATCH,
-)
-"""Labels of turns that the model failed, highest priority first."""
+SUCCESSES: frozenset[Label] = frozenset({Label.PASS, Label.CORRECT_ABSTENTION})
+"""Labels of turns that the model did not fail."""
 
 EXCLUDED: frozenset[Label] = frozenset({Label.CHECKER_ERROR, Label.REFERENCE_ERROR})
 """Faults of the scorer: they have no weight and count in no profile."""
+
+FAILURES: tuple[Label, ...] = tuple(
+    label for label in Label if label not in SUCCESSES and label not in EXCLUDED
+)
+"""Labels of turns that the model failed, highest priority first."""
 
 _OLD_NAMES = {
     "empty_turn_model_response": Label.MISSING_TOOL_CALL,

@@ -30,7 +30,7 @@ class UtilityConfig:
         ValueError: A number is out of its range; the message says which.
     """
 
-    dynamic: bool = False
+    enabled: bool = False
     """Whether utilities move. If not, they are the paper's constants. The published file: true."""
     beta: float = 0.25
     """Share of the new value in the average, in [0, 1] (published)."""
@@ -82,11 +82,11 @@ def next_utilities(
     ... }
     >>> rho = {Label.STATE_MISMATCH: 1.0, Label.MISSING_TOOL_CALL: 1.5, Label.PASS: 1.0}
     >>> profile = FailureProfile(1, seen, {}, {})
-    >>> after = next_utilities(rho, rho, profile, UtilityConfig(dynamic=True), 0.5, 2.0)
+    >>> after = next_utilities(rho, rho, profile, UtilityConfig(enabled=True), 0.5, 2.0)
     >>> [after[label] for label in rho]
     [1.046875, 1.59375, 1.0]
     """
-    if not config.dynamic:
+    if not config.enabled:
         return dict(rho)
     missing = [label.value for label in rho if label not in current]
     if missing:

@@ -55,11 +55,8 @@ class Part:
 
 
 def style_of(label: str) -> str:
-    """CSS class of a label: its place in the vocabulary, "other" for an unknown name."""
-    try:
-        return f"label-{list(Label).index(Label(label))}"
-    except ValueError:
-        return "label-other"
+    """CSS class of a label; that of an unknown name is "label-other"."""
+    return f"label-{label}" if label in set(Label) else "label-other"
 
 
 def line_chart(title: str, lines: Mapping[str, Points], styles: Mapping[str, str]) -> Chart | None:

@@ -12,7 +12,9 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from logview_material import HOSTILE, write_lines, write_round, write_run, write_validation
 
+from seal.coevolution.labels import Label
 from seal.logview.app import create_app
+from seal.logview.charts import style_of
 from seal.records.loop_log import LoopLog
 
 OWN = {"/static/style.css", "/static/live.js", "/static/icon.svg"}
@@ -462,3 +464,9 @@ def test_an_unchanged_page_is_not_sent_again(client: TestClient, experiments: Pa
 
 def test_the_launcher_learns_that_it_serves(client: TestClient) -> None:
     assert client.get("/healthz").json()["status"] == "ok"
+
+
+def test_every_label_has_a_colour(client: TestClient) -> None:
+    css = client.get("/static/style.css").text
+    assert [name for name in [*Label, "other"] if f".label-{name} {{ color: " not in css] == []
+    assert style_of("pass") == "label-pass" and style_of("no label") == "label-other"

@@ -33,7 +33,7 @@ def rounds(config: LoopConfig, count: int) -> LoopState:
 
 
 def config(**settings: Any) -> LoopConfig:
-    return LoopConfig(WeightConfig(), UtilityConfig(dynamic=True), **settings)
+    return LoopConfig(WeightConfig(), UtilityConfig(enabled=True), **settings)
 
 
 def test_c_t_looks_back_on_its_window_and_carries_the_rounds_number() -> None:

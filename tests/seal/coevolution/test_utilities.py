@@ -15,8 +15,8 @@ from seal.coevolution.weights import UTILITIES
 # Run times on a shared machine say nothing; what is slow is tested by itself.
 UNTIMED = settings(deadline=None)
 
-DYNAMIC = UtilityConfig(dynamic=True)
-AT_ONCE = UtilityConfig(dynamic=True, beta=1.0)
+DYNAMIC = UtilityConfig(enabled=True)
+AT_ONCE = UtilityConfig(enabled=True, beta=1.0)
 
 statistics = st.builds(
     lambda turns, share, reward: LabelStatistic(turns, turns * share, turns * share * reward, 0.0),
@@ -57,7 +57,7 @@ def test_what_was_seen_rarely_or_is_solved_rises_less() -> None:
 
 
 def test_alpha_says_how_far() -> None:
-    config = UtilityConfig(dynamic=True, beta=1.0, alpha=0.5)
+    config = UtilityConfig(enabled=True, beta=1.0, alpha=0.5)
     moved = after(seen(Label.STATE_MISMATCH, 32), config)
     assert moved[Label.STATE_MISMATCH] == 1.5
 
@@ -124,7 +124,7 @@ def test_a_constant_profile_is_converged_to(
     profile: FailureProfile, beta: float, label: Label
 ) -> None:
     goal = after(profile)
-    config = UtilityConfig(dynamic=True, beta=beta)
+    config = UtilityConfig(enabled=True, beta=beta)
     now: dict[Label, float] = dict(UTILITIES)
     for step in range(1, 6):  # what is left shrinks by 1 - beta a round
         now = next_utilities(now, UTILITIES, profile, config, 0.5, 4.0)
@@ -147,7 +147,7 @@ def test_a_label_without_a_current_utility_is_refused() -> None:
 
 
 def test_the_defaults_are_the_published_ones_switched_off() -> None:
-    assert UtilityConfig() == UtilityConfig(dynamic=False, beta=0.25, alpha=1.0, n_conf=32)
+    assert UtilityConfig() == UtilityConfig(enabled=False, beta=0.25, alpha=1.0, n_conf=32)
 
 
 @pytest.mark.parametrize(

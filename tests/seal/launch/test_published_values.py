@@ -82,7 +82,7 @@ PAPER: dict[str, Any] = {
     "seal.interface.choice": "failures",
     "seal.exposure.share": 1.0,
     "seal.exposure.gone_at": None,
-    "seal.weights.dynamic.dynamic": False,
+    "seal.weights.dynamic.enabled": False,
     "seal.reward.mode": "binary",
 }
 
@@ -109,7 +109,7 @@ PUBLISHED_FILE: dict[str, Any] = {
     # What the configuration published with the paper has instead: exp/published.yaml.
     f"{ROLLOUT}.gpu_memory_utilization": 0.4,
     "actor_rollout_ref.model.path": "Qwen/Qwen3.5-4B",
-    "seal.weights.dynamic.dynamic": True,
+    "seal.weights.dynamic.enabled": True,
     "seal.weights.dynamic.beta": 0.25,
     "seal.weights.dynamic.alpha": 1.0,
     "seal.weights.dynamic.n_conf": 32,

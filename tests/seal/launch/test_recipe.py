@@ -9,6 +9,7 @@ from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
 from seal.coevolution.shaping import RewardShaping
 from seal.coevolution.utilities import UtilityConfig
+from seal.coevolution.weights import UTILITIES
 from seal.environment.addresses import url_list
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.train.state import loop_config
@@ -111,7 +112,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "published": {
         ".env_service.tool_format": "qwen3_coder",
         ".data.apply_chat_template_kwargs": {"enable_thinking": False},
-        ".seal.weights.dynamic.dynamic": True,
+        ".seal.weights.dynamic.enabled": True,
         ".seal.interface.schema_cues": False,
         ".seal.interface.static_schema_cues": True,
         ".seal.interface.recovery_feedback": False,
@@ -138,6 +139,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "negative_weights": {".seal.weights.applies_to": "negative"},
     "shared_interface": {".seal.exposure.share": 0.5},
     "fading_interface": {".seal.exposure.gone_at": 12},
+    "steadier_interface": {".seal.interface.hysteresis": 0.2},
+    "first_failures": {".seal.cascade_share": 0.0},
+    "t3rl_reward": {".seal.reward.mode": "t3rl"},
 }
 
 
@@ -159,6 +163,7 @@ def test_a_method_changes_what_it_says_in_any_recipe(name: str, recipe: str) -> 
     loop_config(changed.seal)
     InterfaceConfig(**changed.seal.interface)
     Exposure(**changed.seal.exposure)
+    RewardShaping(**changed.seal.reward)
 
 
 def test_the_clean_protocol_chooses_on_the_development_set() -> None:
@@ -205,6 +210,11 @@ def test_a_recipe_is_read_as_the_trainer_reads_it() -> None:
         InterfaceConfig(**settings.interface)
         RewardShaping(**settings.reward)
         UtilityConfig(**settings.weights.dynamic)
+
+
+def test_the_recipe_has_the_utilities_of_the_code() -> None:
+    utilities = load_recipe(EXP / "SEAL.yaml", []).seal.weights.utilities
+    assert utilities == {label.value: rho for label, rho in UTILITIES.items()}
 
 
 def test_quickstart_differs_from_the_full_recipe_by_model_sizes_and_machine_only() -> None:
