@@ -243,7 +243,7 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
     async def _ask_all(
         self, method: str, path: str, body: Any
     ) -> tuple[dict[str, dict[str, Any]], dict[str, EnvironmentFault]]:
-        """Ask all services at once; once one has answered, the others have PROFILE_GRACE_S more.
+        """Ask all services at once; each answer gives the others PROFILE_GRACE_S more.
 
         Returns:
             By address: the answers, and the faults of the services without an answer.

@@ -5,6 +5,7 @@ that waits for a dead engine would only end after launcher.stall_timeout_s, whic
 """
 
 import contextlib
+import http.client
 import threading
 import urllib.error
 import urllib.request
@@ -91,5 +92,5 @@ def _death(address: str) -> str:
     except urllib.error.URLError as error:
         refused = isinstance(error.reason, ConnectionRefusedError)
         return f"its server cannot be reached ({error.reason})" if refused else ""
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return ""

@@ -9,6 +9,9 @@ import pytest
 from seal.train.engine_watch import EngineWatch
 
 
+NOT_HTTP = 0
+
+
 class Engine(BaseHTTPRequestHandler):
     """Answers /health with the status that its server has."""
 
@@ -19,7 +22,11 @@ class Engine(BaseHTTPRequestHandler):
         self.server.asked += 1
         self.server.was_asked.set()
         statuses = self.server.statuses
-        self.send_response(statuses.pop(0) if len(statuses) > 1 else statuses[0])
+        status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
+        if status == NOT_HTTP:
+            self.wfile.write(b"no status line\r\n\r\n")
+            return
+        self.send_response(status)
         self.send_header("content-length", "0")
         self.end_headers()
 
@@ -68,7 +75,7 @@ def watch(servers: list[Server]) -> tuple[EngineWatch, list[str], threading.Even
 
 def test_healthy_engines_and_one_bad_answer_are_nothing(servers: list[Server]) -> None:
     made, said, _ = watch(servers)
-    servers[0].statuses = [200, 503, 200, 500, 200]
+    servers[0].statuses = [200, 503, 200, 500, NOT_HTTP, 200]
     servers[0].await_looks(8)
     assert said == []
     made.stop()
