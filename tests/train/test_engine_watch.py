@@ -8,7 +8,6 @@ import pytest
 
 from seal.train.engine_watch import EngineWatch
 
-
 NOT_HTTP = 0
 
 
