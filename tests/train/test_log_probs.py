@@ -51,7 +51,8 @@ def test_values_and_gradients_are_those_of_verls_loop(
         return logprobs_from_logits_v2(scaled, labels), entropy_from_logits(scaled)
 
     for one, other in zip(*(gradients(c, logits, factors) for c in (mine, verls)), strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)
+        # In float32 verl's gradients differ from those in float64 by up to 1e-5.
+        assert torch.allclose(one, other, rtol=1e-5, atol=5e-5)
 
 
 @settings(max_examples=60, deadline=None)

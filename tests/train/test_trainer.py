@@ -266,7 +266,7 @@ def settings(**weights: Any) -> Any:
                 "applies_to": "all",
                 "normalize": "none",
                 "assignment": "own",
-                "dynamic": {"dynamic": True, "beta": 0.5, "alpha": 1.0, "n_conf": 8},
+                "dynamic": {"enabled": True, "beta": 0.5, "alpha": 1.0, "n_conf": 8},
                 **weights,
             },
             "profile": {"window_rounds": 3, "frozen_after": None},
