@@ -36,6 +36,7 @@ from benchmarks.output import (
     figures_table,
     machine,
     machine_line,
+    publish,
     text_of,
 )
 from seal import ROOT
@@ -333,18 +334,16 @@ def _run(args: argparse.Namespace) -> int:
     figures = {**measured("service", args.quick), **measured("trainer", args.quick)}
     rows = table_rows(figures)
     totals = step_totals(rows, figures)
-    print(machine_line(about))
-    print(report(rows, totals, args.step_seconds))
-    if args.json:
-        content = {
-            **about,
-            "figures_us": figures,
-            "rows": [{**dataclasses.asdict(row), "step_ms": row.step_ms} for row in rows],
-            "step_seconds": args.step_seconds,
-            "step_ms": totals,
-            "share_percent": {name: ms / args.step_seconds / 10 for name, ms in totals.items()},
-        }
-        args.json.write_text(json.dumps(content, indent=2), "utf-8")
+    content = {
+        **about,
+        "figures_us": figures,
+        "rows": [{**dataclasses.asdict(row), "step_ms": row.step_ms} for row in rows],
+        "step_seconds": args.step_seconds,
+        "step_ms": totals,
+        "share_percent": {name: ms / args.step_seconds / 10 for name, ms in totals.items()},
+    }
+    text = report(rows, totals, args.step_seconds)
+    publish(f"{machine_line(about)}\n{text}", content, args.json)
     return 0
 
 

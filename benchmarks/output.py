@@ -2,10 +2,12 @@
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -37,6 +39,13 @@ def exit_code(name: str, run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
+
+
+def publish(report: str, figures: Mapping[str, Any], file: Path | None) -> None:
+    """Print a report, and write its figures as JSON if a file is named."""
+    print(report)
+    if file is not None:
+        file.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
 def figures_table(

@@ -53,6 +53,10 @@ def errors(found: dict[str, Any]) -> list[str]:
 def planned(measured: Case, memory: int) -> dict[str, Any]:
     """Bytes of one GPU by the closed form.
 
+    Args:
+        measured: The case, whose model has been made.
+        memory: Bytes of the GPU.
+
     Returns:
         The bytes by name; or, under "unplanned", why the form does not hold.
     """

@@ -60,7 +60,15 @@ class Case:
 
 
 def case(size: str, gpus: Sequence[Any], steps: int, overrides: Sequence[str], out: Path) -> Case:
-    """The case of a size."""
+    """The case of a size.
+
+    Args:
+        size: A name of `models.MODELS`, "smollm2" or "tiny".
+        gpus: NVML's handles of the GPUs to use; none means the processor.
+        steps: Training steps.
+        overrides: Changed settings of the recipe, the Hydra way.
+        out: The case's files go to its folder `size`.
+    """
     groups = ["smoke"] if gpus else ["cpu", "smoke"]
     chosen = list(_REAL)
     if size != REAL:

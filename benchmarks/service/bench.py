@@ -37,6 +37,7 @@ from benchmarks.output import (
     exit_code,
     machine,
     machine_line,
+    publish,
     shown,
 )
 from benchmarks.service.process import ServiceProcess, cpu_seconds, pss_bytes
@@ -50,7 +51,7 @@ from benchmarks.service.report import (
     TRAINING_TASKS,
     Latency,
     Row,
-    as_json,
+    measured,
     report,
     targets,
 )
@@ -264,10 +265,9 @@ def _run(args: argparse.Namespace) -> int:
         bench = Bench(url, service, seconds, args.client_processes, folder)
         memory = measure(bench, args.quick)
     goals = targets(bench.rows, memory, service.ready_s if service is not None else None)
-    print(machine_line(about))
-    print(report(bench.rows, memory, goals))
-    if args.json:
-        args.json.write_text(as_json(bench.rows, memory, goals, about), "utf-8")
+    text = report(bench.rows, memory, goals)
+    content = {**about, **measured(bench.rows, memory, goals)}
+    publish(f"{machine_line(about)}\n{text}", content, args.json)
     return 0
 
 

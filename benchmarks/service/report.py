@@ -4,7 +4,6 @@ In: figures. Out: text for a person, JSON for a program. Knows nothing of how th
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,13 +160,12 @@ def report(rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target
     return "\n\n".join(parts)
 
 
-def as_json(
-    rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target], about: dict[str, Any]
-) -> str:
+def measured(
+    rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target]
+) -> dict[str, Any]:
     """The same figures for a program."""
     rates = ("episodes_per_s", "steps_per_s")
-    content = {
-        **about,
+    return {
         "rows": [
             {**dataclasses.asdict(row), **{rate: getattr(row, rate) for rate in rates}}
             for row in rows
@@ -175,4 +173,3 @@ def as_json(
         "memory_bytes": memory,
         "targets": [{**dataclasses.asdict(goal), "met": goal.met} for goal in goals],
     }
-    return json.dumps(content, indent=1) + "\n"

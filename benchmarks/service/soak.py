@@ -14,7 +14,6 @@ status is 1 if anything of this is violated.
 import argparse
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import signal
 import sys
@@ -28,7 +27,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.output import command_line, exit_code, figures_table, text_of
+from benchmarks.output import command_line, exit_code, figures_table, publish, text_of
 from benchmarks.service.process import ServiceProcess, pss_bytes
 from benchmarks.service.soak_clients import CLIENTS_A_POOL, IDLE_TIMEOUT_S, Soak
 from benchmarks.service.soak_episodes import ignore_interrupts
@@ -140,9 +139,7 @@ def _run(args: argparse.Namespace) -> int:
             notes.append("note: no worker process was found to kill")
         stop_s = check_leftovers(soak, service, folder, memory)
     text, values = summary(soak, memory, stop_s, notes)
-    print(text)
-    if args.json:
-        args.json.write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+    publish(text, values, args.json)
     return 1 if soak.violations else 0
 
 

@@ -16,7 +16,7 @@ from seal.evaluation.faults import EvaluationError
 from seal.launch.listening import wait_until_healthy
 from seal.launch.processes import Family
 from seal.launch.recipe import model_length
-from seal.launch.training import training_environment
+from seal.launch.training import model_environment
 
 START_S = 1800.0
 """Seconds to become healthy: loading a large model from a slow disk, and graph capture."""
@@ -100,7 +100,7 @@ def serve(command: Sequence[str], recipe: DictConfig, port: int, family: Family,
         RunError: It ended, or is not healthy after START_S.
     """
     log.unlink(missing_ok=True)
-    server = family.start(command, log, training_environment(recipe), Path.cwd())
+    server = family.start(command, log, model_environment(recipe), Path.cwd())
     address = f"http://127.0.0.1:{port}"
     wait_until_healthy("the vLLM server", server, f"{address}/health", log, START_S)
     return f"{address}/v1"

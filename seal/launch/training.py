@@ -68,8 +68,8 @@ def prepare_resume(recipe: DictConfig, step: int) -> list[Path]:
     return abandoned
 
 
-def training_environment(recipe: DictConfig) -> dict[str, str]:
-    """Environment variables that the recipe sets for the training processes."""
+def model_environment(recipe: DictConfig) -> dict[str, str]:
+    """Environment variables that the recipe sets for processes that train or serve the model."""
     return {key: str(value) for key, value in recipe.launcher.environment.items()}
 
 
@@ -97,7 +97,7 @@ def train(
     log = config.with_name("train.log")
     loop = loop_folder(recipe)
     environment = {
-        **training_environment(recipe),
+        **model_environment(recipe),
         "TENSORBOARD_DIR": str(loop.parent / "tensorboard"),
         "VERL_FILE_LOGGER_PATH": str(loop.parent / "metrics.jsonl"),
         "HYDRA_FULL_ERROR": "1",

@@ -24,7 +24,7 @@ from seal.launch.check.programs import Program, ask
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
 from seal.launch.service import start_service
-from seal.launch.training import training_environment
+from seal.launch.training import model_environment
 
 PROMPTS_S = 900.0
 """Seconds to count the prompts of all tasks; 800 tasks take a minute or two."""
@@ -112,7 +112,7 @@ def prompts(recipe: DictConfig, with_bfcl: bool, family: Family) -> Iterator[Fin
                 yield error("service", str(problem))
                 return
         command = [sys.executable, "-W", "ignore", "-m", "seal.train.prompt_budget", str(config)]
-        program = Program(command, folders.ROOT, training_environment(recipe))
+        program = Program(command, folders.ROOT, model_environment(recipe))
         answer = ask({"prompts": program}, PROMPTS_S)["prompts"]
     if answer.failure:
         yield error("prompts", answer.failure)
