@@ -98,7 +98,7 @@ def check_resume(recipe: DictConfig) -> int:
     """
     step = checkpoint_step(recipe)
     last = total_steps(recipe)
-    if last is not None and step >= last and not misses_last_validation(recipe, step):
+    if last is not None and step >= last and not (step == last and misses_validation(recipe, step)):
         by_epochs = recipe.trainer.total_training_steps is None
         key = "total_epochs" if by_epochs else "total_training_steps"
         raise RunError(
@@ -125,22 +125,22 @@ def check_resume(recipe: DictConfig) -> int:
     return step
 
 
-def misses_last_validation(recipe: DictConfig, step: int) -> bool:
-    """Whether a run has all its steps, but was interrupted before its last validation ended."""
+def misses_validation(recipe: DictConfig, step: int) -> bool:
+    """Whether a run was interrupted before the validation that was due after a step ended.
+
+    A validation has ended when its log is complete. A run without a folder for these logs counts as
+    validated.
+    """
     trainer = recipe.trainer
-    logged = trainer.test_freq > 0 and trainer.validation_data_dir is not None
-    return logged and step == total_steps(recipe) and not is_validated(recipe, step)
-
-
-def is_validated(recipe: DictConfig, step: int) -> bool:
-    """Whether the log of the validation after a step is complete."""
-    folder = recipe.trainer.validation_data_dir
-    if folder is None:
+    if trainer.test_freq <= 0 or trainer.validation_data_dir is None:
         return False
+    if step % trainer.test_freq != 0 and step != total_steps(recipe):
+        return False
+    log = folders.ROOT / str(trainer.validation_data_dir) / f"{step}.jsonl"
     try:
-        return (folders.ROOT / str(folder) / f"{step}.jsonl").read_bytes().endswith(b"}\n")
+        return not log.read_bytes().endswith(b"}\n")
     except OSError:
-        return False
+        return True
 
 
 def differences(recorded: Any, recipe: DictConfig) -> list[str]:

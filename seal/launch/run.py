@@ -31,7 +31,7 @@ from seal.launch.processes import Family
 from seal.launch.progress import RunProgress
 from seal.launch.record import Options, record_launch
 from seal.launch.report import Finished, print_report
-from seal.launch.resume import CONFIG, checkpoint_step, is_validated, misses_last_validation
+from seal.launch.resume import CONFIG, checkpoint_step, misses_validation
 from seal.launch.service import start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
 from seal.records.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
@@ -114,12 +114,10 @@ class Launcher:
         else:
             abandoned = prepare_resume(self.recipe, step)
             self._say(f"going on from step {step}")
-            if misses_last_validation(self.recipe, step):
-                # verl validates the checkpoint, then finds that no step is left.
-                self.recipe.trainer.val_before_train = True
-                self._say("all steps are done; the last validation is missing and runs now")
-            elif is_validated(self.recipe, step):
-                self.recipe.trainer.val_before_train = False
+            # verl would validate at every resumption. It validates before it counts the steps left.
+            self.recipe.trainer.val_before_train = misses_validation(self.recipe, step)
+            if self.recipe.trainer.val_before_train:
+                self._say("the validation after this step is missing and runs first")
             if abandoned:
                 self._say(
                     f"later checkpoints are kept in {abandoned[0].parent} as "

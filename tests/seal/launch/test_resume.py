@@ -16,8 +16,7 @@ from seal.launch.resume import (
     checkpoint_step,
     differences,
     how_to_resume,
-    is_validated,
-    misses_last_validation,
+    misses_validation,
     set_resume_mode,
 )
 from seal.launch.training import prepare_resume
@@ -86,18 +85,27 @@ def test_a_run_that_was_interrupted_in_its_last_validation_goes_on_to_it(
     begun: DictConfig, tmp_path: Path
 ) -> None:
     begun.trainer.total_training_steps = 8
-    assert misses_last_validation(begun, 8)
+    begun.trainer.test_freq = 5
+    assert misses_validation(begun, 8)
     assert check_resume(begun) == 8
     for change in ({"test_freq": -1}, {"validation_data_dir": None}):
         without = begun.copy()
         without.trainer.update(change)
-        assert not misses_last_validation(without, 8)
-    begun.trainer.total_training_steps = 9
-    assert not misses_last_validation(begun, 8)
-    assert not is_validated(begun, 8)
+        assert not misses_validation(without, 8)
     validated(begun, tmp_path, 8)
-    begun.trainer.total_training_steps = 8
-    assert is_validated(begun, 8) and not misses_last_validation(begun, 8)
+    assert not misses_validation(begun, 8)
+
+
+def test_a_run_that_goes_on_in_its_middle_makes_up_only_for_a_validation_that_was_due(
+    begun: DictConfig, tmp_path: Path
+) -> None:
+    begun.trainer.total_training_steps = 9
+    begun.trainer.test_freq = 4
+    assert misses_validation(begun, 8)
+    validated(begun, tmp_path, 8)
+    assert not misses_validation(begun, 8)
+    begun.trainer.test_freq = 3
+    assert not misses_validation(begun, 7)
 
 
 def test_a_run_whose_length_is_in_epochs_is_not_gone_on_with_after_its_last_step(
