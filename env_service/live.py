@@ -172,7 +172,8 @@ class LiveEpisodes:
         self._expired.pop(spec.instance_id, None)
         try:
             _, data = await asyncio.shield(opened)
-        except ServiceError:
+        except Exception:
+            # Not CancelledError: a client that has hung up may send the request again.
             if self._episodes.get(spec.instance_id) is live:
                 del self._episodes[spec.instance_id]
             raise

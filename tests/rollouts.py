@@ -237,7 +237,7 @@ class Rollout:
         return self.backbone.decode(self.output.response_ids[start:end])
 
 
-def configuration(backbone: Backbone, **limits: int) -> DictConfig:
+def configuration(backbone: Backbone, **limits: int | None) -> DictConfig:
     """The parts of a recipe that the loop reads; `limits` as in `roll_out`."""
     per_step = limits.pop("max_tokens_per_step", 64)
     lengths = {"prompt_length": 1024, "response_length": 2048, "max_model_len": 4096}
@@ -292,7 +292,7 @@ def roll_out(
     script: Callable[[int], Sequence[int]],
     row: dict[str, Any] = TRAIN,
     /,
-    **limits: int,
+    **limits: int | None,
 ) -> Rollout:
     """Play the row; `script` gives the tokens that are sampled for a step of an instance.
 

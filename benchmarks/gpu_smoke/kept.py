@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from seal.records.whole_file import write_whole
+
 
 class SmokeError(Exception):
     """The measurement cannot start or has failed; the message says what to do."""
@@ -27,6 +29,6 @@ def once(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `measure` returns, as JSON values; read from the file if it was measured before."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(measure()) + "\n", "utf-8")
+        write_whole(path, json.dumps(measure()) + "\n")
     read: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return read

@@ -188,10 +188,9 @@ class SealAgentLoop(AgentLoopBase):
             )
             stream.ids = merged.token_ids
         stream.seen = messages
-        room = {
-            "response_length": self.rollout_config.response_length - len(stream.mask),
-            "max_model_len": self.rollout_config.max_model_len - len(stream.ids),
-        }
+        room = {"response_length": self.rollout_config.response_length - len(stream.mask)}
+        if self.rollout_config.max_model_len is not None:
+            room["max_model_len"] = self.rollout_config.max_model_len - len(stream.ids)
         tightest = min(room, key=lambda name: room[name])
         if room[tightest] <= 0:
             stream.out_of = tightest

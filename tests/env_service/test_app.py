@@ -250,6 +250,20 @@ def test_a_live_instance_is_never_replaced(toy: Service) -> None:
     assert toy.say("a", ADD_1)["state"][0]["content"] == '{"total": 4}'
 
 
+def test_a_create_that_failed_for_an_unknown_reason_leaves_no_episode(
+    toy: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
+
+    async def broken(_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy.pool, "open", broken)
+        assert toy.request("POST", "/create", body)[0] == 500
+    toy.ok("/create", **body)
+
+
 def test_a_repeated_create_is_answered_from_the_record(toy: Service) -> None:
     body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
     first = toy.ok("/create", **body)

@@ -32,7 +32,11 @@ LOSSES = [
 
 
 def roll_out(
-    monkeypatch: pytest.MonkeyPatch, world: World, row: dict[str, Any] = TRAIN, /, **limits: int
+    monkeypatch: pytest.MonkeyPatch,
+    world: World,
+    row: dict[str, Any] = TRAIN,
+    /,
+    **limits: int | None,
 ) -> Rollout:
     """Play the row; each answer names the instance that it is said to."""
     model = backbone("smollm2")
@@ -207,6 +211,14 @@ def test_a_dialogue_out_of_tokens_is_truncated_and_still_judged(
     room = limits.get("response_length", 2048)
     assert len(rollout.output.response_ids) == len(rollout.output.response_mask) <= room
     assert sum(rollout.output.response_mask) == sum(said)
+
+
+def test_without_a_model_length_the_response_length_is_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rollout = roll_out(monkeypatch, World(), max_model_len=None, response_length=SAID + 5)
+    line = rollout.output.extra_fields["reward_extra_info"]
+    assert line["ended"] == "response_length"
 
 
 def test_a_validation_line_says_how_long_a_dialogue_was_and_what_ended_it(
