@@ -115,7 +115,7 @@ def smollm2_evaluation(
     return [
         *sampled_rows(development, "development", SMOLLM2_ROLLOUTS),
         *sampled_rows(training[:SMOLLM2_FIXED], "fixed", SMOLLM2_ROLLOUTS),
-        *sampled_rows(evaluation, "held_out", SMOLLM2_ROLLOUTS),
+        *sampled_rows(evaluation, "held_out", SMOLLM2_ROLLOUTS // 2),
         *suite_rows(evaluation, "held_out_greedy", rollouts=1),
     ]
 

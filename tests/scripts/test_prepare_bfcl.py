@@ -193,7 +193,7 @@ def test_smollm2s_suites(smollm2: dict[str, list[Task]], made: Path) -> None:
     assert kinds == {
         ("development", 1.0, 4): 20,
         ("fixed", 1.0, 4): 32,
-        ("held_out", 1.0, 4): 100,
+        ("held_out", 1.0, 2): 100,
         # At the recipe's own temperature, which is 0.
         ("held_out_greedy", None, 1): 100,
     }
