@@ -42,6 +42,9 @@ if [ "$fast" = no ]; then
     part 'slow tests, service' "$service" -m pytest -q $spread -m slow tests/env_service
     part 'pages in a browser' "$trainer" -m pytest -q -rs -m browser tests/browser
     part 'end to end' "$trainer" -m pytest -q --durations=10 -m e2e tests/e2e
+    if [ ! -e .venv-bfcl-official/ready ]; then
+        printf '\n== official bfcl program: NOT TESTED. scripts/setup_official.sh bfcl installs it (1.9 GB)\n'
+    fi
     if [ -n "${CUDA_SET:-}" ]; then
         part 'packages for GPUs' bash scripts/test_cuda_set.sh "$CUDA_SET"
     else
