@@ -114,7 +114,7 @@ class Launcher:
         else:
             abandoned = prepare_resume(self.recipe, step)
             self._say(f"going on from step {step}")
-            # verl would validate at every resumption. It validates before it counts the steps left.
+            # verl would validate at every resumption, also if no step is left.
             self.recipe.trainer.val_before_train = misses_validation(self.recipe, step)
             if self.recipe.trainer.val_before_train:
                 self._say("the validation after this step is missing and runs first")
