@@ -69,12 +69,22 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="DIR",
         help="also copy the logs that the report is made of, without dialogues, for --logs",
     )
-    parser.add_argument(
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
         "--ray-address",
         action="append",
         metavar="HOST:PORT",
         help="a Ray cluster for one run at a time; repeat it for several runs at a time "
         "(default: one run after the other, on this machine)",
+    )
+    places.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        choices=range(1, 9),
+        metavar="N",
+        help="runs at the same time on this machine, 1 to 8 (default: 1); small runs leave cores "
+        "idle, but each needs its memory",
     )
     args = parser.parse_args(argv)
     if args.logs != ROOT and not (args.plan or args.report_only):
@@ -166,7 +176,7 @@ def main(argv: Sequence[str]) -> int:
     except StudyError as error:
         complaints.print(f"compare: {error}")
         return BAD_COMMAND_LINE
-    places = args.ray_address or [None]
+    places = args.ray_address or [None] * args.at_once
     try:
         if args.plan:
             plan(study, args.logs, len(places))

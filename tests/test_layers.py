@@ -57,7 +57,8 @@ ROOMS = (
         ("seal/launch", "launcher.py"),
         (
             *(*METHOD, "seal.environment", "seal.launch"),
-            *("dotenv", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich", "yaml"),
+            *("dotenv", "filelock", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich"),
+            "yaml",
         ),
     ),
     Room(

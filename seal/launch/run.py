@@ -4,14 +4,17 @@ In: the resolved recipe and the options of the command line. Out: a trained poli
 an error that says what failed, what to do and where the log is.
 """
 
+import contextlib
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import filelock
 import psutil
 from omegaconf import DictConfig
 from rich.console import Console
@@ -82,7 +85,7 @@ class Launcher:
         for message in require(self.recipe, self.options.with_bfcl, self.options.resume):
             self._say(f"warning: {message}")
         step = checkpoint_step(self.recipe) if self.options.resume else None
-        policy_s = prepare_policy(self.recipe, self.family)
+        policy_s = prepare_policy(self.recipe, self.family, self._say)
         folder = self._begin(step)
         service = None
         if self.options.with_bfcl:
@@ -165,8 +168,10 @@ class Launcher:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def prepare_policy(recipe: DictConfig, family: Family) -> float:
+def prepare_policy(recipe: DictConfig, family: Family, say: Callable[[str], None] = print) -> float:
     """Build the policy if it is missing and the recipe has a command for it.
+
+    If another launch is building it, wait for that one; `say` gets a sentence for the user then.
 
     Returns:
         The seconds that it took.
@@ -175,17 +180,37 @@ def prepare_policy(recipe: DictConfig, family: Family) -> float:
         RunError: A command failed, or did not make the policy.
     """
     path, commands = str(recipe.actor_rollout_ref.model.path), recipe.launcher.build_policy
-    if not commands or (folders.ROOT / path).is_dir():
+    folder = folders.ROOT / path
+    if not commands or folder.is_dir():
         return 0.0
     started = time.monotonic()
-    for command in [commands] if isinstance(commands, str) else commands:
-        # Without a log: the command shows its own progress.
-        built = [sys.executable, *shlex.split(command)]
-        if family.start(built, None, {}, folders.ROOT).wait() != 0:
-            raise RunError(f"building the policy failed: {command}")
-    if not (folders.ROOT / path / "config.json").is_file():
-        raise RunError(f"building the policy failed: {command} did not make {path}")
+    with _one_builder(folder, say):
+        # Another launch may have built it by now.
+        if not folder.is_dir():
+            for command in [commands] if isinstance(commands, str) else commands:
+                # Without a log: the command shows its own progress.
+                built = [sys.executable, *shlex.split(command)]
+                if family.start(built, None, {}, folders.ROOT).wait() != 0:
+                    raise RunError(f"building the policy failed: {command}")
+            if not (folder / "config.json").is_file():
+                raise RunError(f"building the policy failed: {command} did not make {path}")
     return time.monotonic() - started
+
+
+@contextlib.contextmanager
+def _one_builder(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Lets one launch at a time build a policy: two would delete each other's unfinished files."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(f"{folder}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        say(f"waiting for another launch, which is building {folder.name}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def service_cpu_s(service: subprocess.Popen[bytes] | None) -> float | None:

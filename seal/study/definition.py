@@ -60,12 +60,16 @@ class Study:
         return self.fewer_seeds.get(recipe, self.seeds)
 
     def runs(self) -> list[tuple[str, int]]:
-        """Recipe and seed of every run, seed by seed: a study that ends early is balanced."""
-        seeds = dict.fromkeys(self.seeds)
+        """Recipe and seed of every run: recipes with all seeds first, each part seed by seed.
+
+        A study that ends early has its main comparison, and as many runs of each recipe in it.
+        """
+        main = [recipe for recipe in self.recipes if recipe not in self.fewer_seeds]
         return [
             (recipe, seed)
-            for seed in seeds
-            for recipe in self.recipes
+            for part in (main, list(self.fewer_seeds))
+            for seed in self.seeds
+            for recipe in part
             if seed in self.seeds_of(recipe)
         ]
 

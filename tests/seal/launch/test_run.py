@@ -2,6 +2,7 @@ import shlex
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,27 @@ def test_a_policy_is_built_once(recipe: DictConfig, tmp_path: Path) -> None:
     recipe.launcher.build_policy = "make.py experiments/tiny_policy"
     assert run.prepare_policy(recipe, Family()) > 0.0
     assert run.prepare_policy(recipe, Family()) == 0.0
+
+
+def test_launches_at_the_same_time_build_a_policy_once(recipe: DictConfig, tmp_path: Path) -> None:
+    (tmp_path / "make.py").write_text(
+        "import pathlib, time\n"
+        "pathlib.Path('begun').touch(exist_ok=False)\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.05)\n"
+        "pathlib.Path('experiments/tiny_policy').mkdir(parents=True)\n"
+        "pathlib.Path('experiments/tiny_policy/config.json').touch()\n"
+    )
+    recipe.launcher.build_policy = "make.py"
+    said: list[str] = []
+
+    def waits(text: str) -> None:
+        said.append(text)
+        (tmp_path / "go").touch()
+
+    with ThreadPoolExecutor() as launches:
+        made = [launches.submit(run.prepare_policy, recipe, Family(), waits) for _ in range(2)]
+        assert all(one.result() > 0.0 for one in made)
+    assert said == ["waiting for another launch, which is building tiny_policy"]
 
 
 def test_a_policy_that_is_not_built_is_an_error(recipe: DictConfig, tmp_path: Path) -> None:

@@ -23,10 +23,12 @@ def written(folder: Path, text: str, name: str = "tiny.yaml") -> Path:
     return path
 
 
-def test_runs_go_seed_by_seed_and_have_the_studys_name(tmp_path: Path) -> None:
-    text = STUDY + "overrides: [a=1]\nfewer_seeds: {seal: [2]}\n"
-    study = load_study(written(tmp_path, text))
-    assert study.runs() == [("vanilla", 1), ("vanilla", 2), ("seal", 2)]
+def test_runs_go_seed_by_seed_those_of_recipes_with_all_seeds_first(tmp_path: Path) -> None:
+    some = "{vanilla: [+method=vanilla], some: [a=2], seal: []}"
+    text = STUDY.replace("{vanilla: [+method=vanilla], seal: []}", some)
+    study = load_study(written(tmp_path, text + "overrides: [a=1]\nfewer_seeds: {some: [1]}\n"))
+    whole = [("vanilla", 1), ("seal", 1), ("vanilla", 2), ("seal", 2)]
+    assert study.runs() == [*whole, ("some", 1)]
     assert study.run_name("seal", 2) == "tiny-seal-s2"
     assert study.run_overrides("vanilla", 1) == ["a=1", "+method=vanilla", "seed=1"]
     assert study.options == ("--with-bfcl",)
