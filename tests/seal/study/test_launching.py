@@ -41,6 +41,8 @@ words = dict(word.split("=", 1) for word in sys.argv[sys.argv.index("--") + 1 :]
 name, seed = words["trainer.experiment_name"], int(words["seed"])
 with open("started", "a") as log:
     log.write(name + " " + os.environ.get("RAY_ADDRESS", "here") + "\\n")
+while Path("two").exists() and len(Path("started").read_text().splitlines()) < 2:
+    time.sleep(0.05)
 if Path("slow").exists():
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     time.sleep(60)
@@ -107,6 +109,14 @@ def test_clusters_take_a_run_at_a_time(root: Path) -> None:
     assert run_all(root, reachable, ["one:6379", "two:6379"], quiet()) == {}
     places = [line.split()[1] for line in launched(root)]
     assert len(places) == 4 and set(places) == {"one:6379", "two:6379"}
+
+
+def test_one_machine_takes_several_runs_at_a_time(root: Path) -> None:
+    # The first launch waits until another one has started.
+    (root / "two").touch()
+    assert run_all(root, STUDY, [None, None], quiet()) == {}
+    assert states(root) == [FINISHED] * 4
+    assert all(line.endswith(" here") for line in launched(root))
 
 
 def test_a_run_with_a_whole_checkpoint_is_gone_on_with(root: Path) -> None:
