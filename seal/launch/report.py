@@ -8,8 +8,9 @@ import difflib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from omegaconf import DictConfig
@@ -166,7 +167,8 @@ def _cost(console: Console, finished: Finished, rounds: list[dict[str, Any]]) ->
     if finished.first_step_s is not None:
         console.print(f"  first training step done {finished.first_step_s:.0f} s after the policy")
     if len(rounds) > 1:
-        seconds = (rounds[-1]["time"] - rounds[0]["time"]) / (len(rounds) - 1)
+        # The median leaves out validations, and the pause before a run was resumed.
+        seconds = median(two["time"] - one["time"] for one, two in pairwise(rounds))
         console.print(f"  {seconds:.1f} s a training step")
     console.print(f"  peak memory {finished.peak_bytes / 1024**3:.1f} GiB (private, all processes)")
     if finished.service_cpu_s is not None:

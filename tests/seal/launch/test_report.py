@@ -62,11 +62,13 @@ def test_the_report_of_a_run(tmp_path: Path) -> None:
         (tmp_path / "val" / f"{step}.jsonl").write_text(line)
     (tmp_path / "loop").mkdir()
     guideline = "guideline:missing_tool_call"
-    for step, active in ((1, [guideline]), (2, [])):
+    # The run was resumed two hours after step 2.
+    seconds = {1: 10.0, 2: 20.0, 3: 7220.0, 4: 7230.0}
+    for step, active in ((1, [guideline]), (2, []), (3, []), (4, [])):
         text = f"{guideline}: Call a tool." if active else ""
         interface = {"version": step, "content_hash": str(active), "active": active, "text": text}
         with (tmp_path / "loop/rounds.jsonl").open("a") as file:
-            file.write(json.dumps({"time": step * 10.0, "step": step, "interface": interface}))
+            file.write(json.dumps({"time": seconds[step], "step": step, "interface": interface}))
             file.write("\n")
     text = printed(tmp_path)
     assert "+100.0" in text
@@ -74,6 +76,7 @@ def test_the_report_of_a_run(tmp_path: Path) -> None:
     assert "after step 2: nothing (the original benchmark)" in text
     assert "-guideline:missing_tool_call: Call a tool." in text
     assert "1.0% of the wall time" in text
+    assert "10.0 s a training step" in text
     assert "8.0 GiB" in text
 
 
