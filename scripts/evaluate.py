@@ -84,7 +84,10 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "them out of the text itself (bfcl_v3; the official programs always want that)",
     )
     option(
-        "--tasks", type=_positive, metavar="N", help="number of tasks, of a domain or category each"
+        "--tasks",
+        type=_positive,
+        metavar="N",
+        help="number of tasks; of each domain or category (official programs)",
     )
     option(
         "--concurrency", type=_positive, default=32, metavar="N", help="tasks at once (default 32)"
