@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -62,9 +61,9 @@ def test_packed_sequences_do_not_see_each_other(logits_of: Logits) -> None:
             assert torch.allclose(part, single, atol=1e-5)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="flash-linear-attention works on a GPU")
 @pytest.mark.parametrize("logits_of", sorted(LEAKS), indirect=True)
 def test_a_state_leaks_into_the_next_sequence(logits_of: Logits) -> None:
-    assert find_spec("fla") is None, "with flash-linear-attention nothing should leak"
     draw = torch.Generator().manual_seed(2)
     a, b = (torch.randint(3, 250, (size,), generator=draw) for size in (37, 23))
     alone = [logits_of(one, [len(one)]) for one in (a, b)]
