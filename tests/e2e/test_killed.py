@@ -16,6 +16,9 @@ OVERRIDES = [
     "trainer.n_gpus_per_node=2",
     "ray_kwargs.ray_init.num_gpus=2",
     "ray_kwargs.ray_init.num_cpus=16",
+    # Both engines would be bound to the same core.
+    "launcher.environment.VLLM_CPU_OMP_THREADS_BIND=nobind",
+    "launcher.environment.OMP_NUM_THREADS='1'",
     "trainer.val_before_train=False",
     "trainer.test_freq=-1",
     "trainer.save_freq=1",
