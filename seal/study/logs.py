@@ -21,6 +21,8 @@ from seal.records.validation_log import BadValidationLog, Rollout, read_folder
 from seal.study.definition import StudyError
 
 FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
+_LEFT_OUT_OF_A_RECORD = ("command_line", "ray_address", "host")
+"""What a report does not need and a published log need not tell: folders and names of machines."""
 _KEPT_OF_A_ROUND = ("time", "step", "metrics", "rollouts", "dropped_groups", "labels", "interface")
 _KEPT_OF_A_ROLLOUT = ("step", "suite", "task_id", "category", "score", "truncated", "ended")
 _KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens")
@@ -90,9 +92,11 @@ def keep(root: Path, name: str, to: Path) -> None:
     """Copy what a report needs of a run: configuration, records, rounds, metrics, scores."""
     record, experiment, validation = _places(root, name)
     new_record, new_experiment, new_validation = _places(to, name)
-    for path in [*_launches(record), *_records(record)]:
-        if path.is_file():
-            _write(new_record / path.relative_to(record), path.read_text("utf-8"))
+    for path in [one for one in _launches(record) if one.is_file()]:
+        _write(new_record / path.relative_to(record), path.read_text("utf-8"))
+    for path in [one for one in _records(record) if one.is_file()]:
+        text = json.dumps(_publishable(json.loads(path.read_text("utf-8"))), indent=2)
+        _write(new_record / path.relative_to(record), text + "\n")
     for name_of_log, kept in ((ROUNDS, _KEPT_OF_A_ROUND), (PHASES, ("time", "phase", "step"))):
         lines = LineReader(experiment / "loop" / name_of_log).new()
         _write_lines(new_experiment / "loop" / name_of_log, lines, kept)
@@ -122,6 +126,15 @@ def _launches(folder: Path) -> list[Path]:
 def _records(folder: Path) -> list[Path]:
     """Their records."""
     return [path.with_name("record.json") for path in _launches(folder)]
+
+
+def _publishable(record: dict[str, Any]) -> dict[str, Any]:
+    """A launch's record without what `_LEFT_OUT_OF_A_RECORD` names."""
+    return {
+        key: _publishable(value) if isinstance(value, dict) else value
+        for key, value in record.items()
+        if key not in _LEFT_OUT_OF_A_RECORD
+    }
 
 
 def _metrics(experiment: Path) -> dict[int, dict[str, float]]:

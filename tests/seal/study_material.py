@@ -31,7 +31,9 @@ RECORD: dict[str, Any] = {
     "policy": {"model.safetensors": "aa"},
     "interface_texts": "0123",
     "git": {"commit": "c" * 40, "changed": False},
-    "machine": {"cpu": "one", "cores": 2, "gpus": []},
+    "machine": {"host": "made-up-host", "cpu": "one", "cores": 2, "gpus": []},
+    "command_line": ["/made/up/python", "launcher.py"],
+    "ray_address": None,
 }
 
 

@@ -203,6 +203,21 @@ def test_what_is_kept_gives_the_same_report(tmp_path: Path) -> None:
     assert not any("dialogue" in text or "profile" in text for text in texts)
 
 
+def test_what_is_kept_tells_no_folder_and_host_and_can_be_kept_again(tmp_path: Path) -> None:
+    write_study(tmp_path / "all")
+    keep_study(tmp_path / "all", STUDY, tmp_path / "kept")
+    keep_study(tmp_path / "kept", STUDY, tmp_path / "again")
+    kept, again = (
+        {file.relative_to(folder): file.read_text() for file in folder.rglob("*") if file.is_file()}
+        for folder in (tmp_path / "kept", tmp_path / "again")
+    )
+    assert kept == again
+    records = [text for path, text in kept.items() if path.name == "record.json"]
+    assert len(records) == len(STUDY.runs())
+    assert not any("made-up-host" in text or "/made/up" in text for text in records)
+    assert made(tmp_path / "again") == made(tmp_path / "all")
+
+
 def test_half_a_line_of_a_run_that_is_under_way_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     write_study(tmp_path / "all")
     log = tmp_path / "all/experiments/tech_synthetic/made-seal-s2/validation_log/4.jsonl"
