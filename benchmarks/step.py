@@ -1,7 +1,7 @@
 r"""How long the phases of a training step take, for a recipe and for variants of it, side by side.
 
     .venv/bin/python -m benchmarks.step --conf exp/smollm2.yaml --steps 2 \
-        "threads apart: launcher.environment.VLLM_CPU_OMP_THREADS_BIND='0'" \
+        "one thread: actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.threads=1" \
         "float32: actor_rollout_ref.rollout.dtype=float32"
 
 Each variant is a run of its own with the launcher: a name, a colon, Hydra overrides. The recipe

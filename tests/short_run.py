@@ -116,13 +116,15 @@ class ShortRun:
             time.sleep(0.2)
         raise AssertionError(self.wait().output)
 
-    def kill(self, title: str) -> None:
-        """Kill one of its processes whose command line has `title` in it."""
+    def processes(self, title: str) -> list[psutil.Process]:
+        """Its processes whose command line has `title` in it."""
         lock = ROOT / f"launcher_record/{self.name}.lock"
         members = Family(json.loads(lock.read_text("utf-8"))["launch_id"]).members()
-        found = [member for member in members if title in " ".join(words(member))]
-        assert found, [words(member) for member in members]
-        found[-1].kill()
+        return [member for member in members if title in " ".join(words(member))]
+
+    def kill(self, title: str) -> None:
+        """Kill one of its processes whose command line has `title` in it."""
+        self.processes(title)[-1].kill()
 
     def kill_workers(self, killed: list[int]) -> None:
         """From now on, every two seconds, kill a worker process of its service."""

@@ -16,8 +16,6 @@ OVERRIDES = [
     "trainer.n_gpus_per_node=2",
     "ray_kwargs.ray_init.num_gpus=2",
     "ray_kwargs.ray_init.num_cpus=16",
-    # Both engines would be bound to the same core.
-    "launcher.environment.VLLM_CPU_OMP_THREADS_BIND=nobind",
     "launcher.environment.OMP_NUM_THREADS='1'",
     "trainer.val_before_train=False",
     "trainer.test_freq=-1",
@@ -52,6 +50,9 @@ def without_engine() -> Killed:
     shutil.rmtree(ROOT / "experiments" / NAME, ignore_errors=True)
     run = ShortRun(NAME, OVERRIDES, steps=4)
     run.wait_for_phase("rollout", 3)
+    # Scheduler and model of an engine are one process (seal.train.cpu.executor).
+    assert len(run.processes("EngineCore")) == 2
+    assert run.processes("VLLM::Worker") == []
     return end_of(run, "EngineCore")
 
 

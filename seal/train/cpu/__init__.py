@@ -4,7 +4,9 @@
 * `engine`: verl's FSDP engine registered for the device "cpu" (model.external_lib), with log
   probabilities only of the tokens that the policy wrote;
 * `rollout`: a vLLM worker extension that loads new weights
-  (rollout.engine_kwargs.vllm.worker_extension_cls).
+  (rollout.engine_kwargs.vllm.worker_extension_cls);
+* `executor`: vLLM's scheduler and model in one process
+  (rollout.engine_kwargs.vllm.distributed_executor_backend).
 
-The recipe group `exp/machine/cpu.yaml` names all three. Nothing of verl or vLLM is patched.
+The recipe group `exp/machine/cpu.yaml` names all four. Nothing of verl or vLLM is patched.
 """
