@@ -23,10 +23,11 @@ from rich.console import Console
 from seal import ROOT
 from seal.launch.interrupts import interrupt_once
 from seal.study import figures, pages
+from seal.study.comparable import composed
 from seal.study.definition import Study, StudyError, load_study
 from seal.study.launch_log import read_launches, run_minutes
 from seal.study.launching import keep_study, read_runs, run_all, study_folder
-from seal.study.logs import FINISHED
+from seal.study.logs import FINISHED, gpus
 from seal.study.power import POWER, detectable, spread, sureness
 from seal.study.report import report, sibling_tasks, training_tasks
 from seal.study.scores import LAST, Runs, counted, read_suite
@@ -108,6 +109,9 @@ def plan(study: Study, logs: Path, places: int) -> None:
         source = "measured" if timed else "the study's estimate"
         left = (len(runs) - len(finished)) * minutes / places / 60
         console.print(f"time: {minutes:.0f} min a run ({source}), {left:.1f} h left")
+        each = gpus(composed(study.conf)(study.overrides))
+        if each:
+            console.print(f"GPU hours: {left * places * each:.0f} left ({each} GPUs a run)")
     baseline = {key: one for key, one in finished.items() if key[0] == study.baseline}
     if len(baseline) < 2:
         console.print(

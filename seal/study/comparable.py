@@ -66,7 +66,7 @@ def check(
     """
     if not runs:
         return []
-    compose = compose or _composed(study.conf)
+    compose = compose or composed(study.conf)
     first, *others = runs
     for other in others:
         _check_configuration(study, runs, first, other, compose)
@@ -105,7 +105,12 @@ def _check_configuration(
         )
 
 
-def _composed(conf: Path) -> Compose:
+def composed(conf: Path) -> Compose:
+    """Makes a recipe with overrides, each list of them once.
+
+    What it returns raises StudyError: Hydra does not accept the recipe with these overrides.
+    """
+
     @functools.cache
     def compose(overrides: Sequence[str]) -> dict[str, Any]:
         try:

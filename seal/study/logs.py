@@ -6,7 +6,7 @@ folder, from which the same report is made.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,13 @@ class RunLogs:
     """verl's metrics by step."""
     validations: dict[int, tuple[Rollout, ...]]
     """Rollouts of each validation, by step."""
+
+
+def gpus(config: Mapping[str, Any]) -> int:
+    """Number of a run's GPUs on all its nodes, by its configuration (keys with dots)."""
+    if config["trainer.device"] != "cuda":
+        return 0
+    return int(config["trainer.nnodes"]) * int(config["trainer.n_gpus_per_node"])
 
 
 def read_run(root: Path, name: str) -> RunLogs:

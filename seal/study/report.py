@@ -18,7 +18,7 @@ from seal.study import intervals
 from seal.study.comparable import Compose, check
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import Launches
-from seal.study.logs import ABSENT, FINISHED, RunLogs
+from seal.study.logs import ABSENT, FINISHED, RunLogs, gpus
 from seal.study.scores import DEVELOPMENT, LAST, Runs, Suite, curve, optimism, read_suite
 from seal.study.suite_figures import suite_figures
 
@@ -179,15 +179,12 @@ def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str
         launched = launches.get(logs.name)
         testing = sum(one.get("timing_s/testing", 0.0) for one in every)
         wall = launched.seconds if launched else sum(steps) + testing
-        nodes = int(logs.config["trainer.nnodes"])
-        on_gpus = logs.config["trainer.device"] == "cuda"
-        gpus = nodes * int(logs.config["trainer.n_gpus_per_node"]) if on_gpus else 0
-        cores = nodes * int(logs.records[0]["machine"]["cores"] or 1)
+        cores = int(logs.config["trainer.nnodes"]) * int(logs.records[0]["machine"]["cores"] or 1)
         for key, value in {
             "trained_tokens": sum(one.get("perf/total_num_tokens", 0.0) for one in every),
             "wall_s": wall,
             "core_hours": wall * cores / 3600,
-            "gpu_hours": wall * gpus / 3600,
+            "gpu_hours": wall * gpus(logs.config) / 3600,
         }.items():
             costs.setdefault(key, []).append(value)
     return {key: fmean(values) if values else None for key, values in costs.items()}
