@@ -248,14 +248,17 @@ def test_the_tiny_study_trains_on_three_quarters_of_the_quickstarts_tasks(made: 
         for info, rollouts in zip(rows["extra_info"], rows["__rollout_n__"], strict=True)
     )
     assert kinds == {
-        ("fixed", "eval", 1.0, 8): 24,
+        ("fixed", "eval", 1.0, 32): 24,
+        ("progress", "eval", 1.0, 8): 24,
         ("untrained", "eval", 1.0, 16): 8,
-        ("fixed_with_interface", "train", 1.0, 4): 24,
+        ("fixed_with_interface", "train", 1.0, 8): 24,
     }
     of_suite: dict[str, set[str]] = {suite: set() for suite, *_ in kinds}
     for info in rows["extra_info"]:
         of_suite[info["suite"]].add(info["task_id"])
-    assert of_suite["fixed"] == of_suite["fixed_with_interface"] == set(trained)
+    assert all(
+        of_suite[name] == set(trained) for name in ("fixed", "progress", "fixed_with_interface")
+    )
     known = json.loads((made / "quickstart_tasks.json").read_text())
     assert of_suite["untrained"] == set(known) - set(trained)
 
