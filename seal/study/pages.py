@@ -50,12 +50,11 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
     yield f"## Suite {name}\n"
     yield f"{suite['tasks']} tasks, {suite['rollouts']} rollouts each.\n"
     yield f"![Scores of suite {name} over training]({name}.svg)\n"
-    kinds = dict.fromkeys((one["tasks"], one["step_rule"]) for one in suite["figures"])
-    for kind, rule in kinds:
-        part = [one for one in suite["figures"] if (one["tasks"], one["step_rule"]) == (kind, rule)]
+    for kind, rules, part in _tables(suite["figures"]):
         which = "" if kind == "all" else f", {kind}"
-        declared = f" ({study['declared_step']})" if rule == "declared" else ""
-        yield f"### {RULES[rule].capitalize()}{declared}{which}\n"
+        said = ", also ".join(RULES[rule] for rule in rules)
+        declared = f" ({study['declared_step']})" if "declared" in rules else ""
+        yield f"### {said.capitalize()}{declared}{which}\n"
         yield from _table(part)
     selection = suite["selection"]
     if selection["optimism"] is not None:
@@ -65,6 +64,27 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
             f"the one {other}, in the mean of the runs that have both: selecting on this suite "
             "would add that much.\n"
         )
+
+
+def _tables(
+    figures: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[str, list[str], list[Mapping[str, Any]]]]:
+    """What is shown of a suite: which tasks, by which rules, and their figures.
+
+    Rules that name the same steps share a table.
+    """
+    for kind in dict.fromkeys(one["tasks"] for one in figures):
+        by_rule: dict[str, list[Mapping[str, Any]]] = {}
+        for one in figures:
+            if one["tasks"] == kind:
+                by_rule.setdefault(one["step_rule"], []).append(one)
+        same: dict[str, list[str]] = {}
+        for rule, part in by_rule.items():
+            steps = str([(one["recipe"], one["steps"]) for one in part])
+            same.setdefault(steps, []).append(rule)
+        for rules in same.values():
+            # The primary comparison's marks are in the figures of its rule, the declared step.
+            yield kind, rules, by_rule["declared" if "declared" in rules else rules[0]]
 
 
 def _table(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -86,13 +86,19 @@ def _notes(runs: Mapping[tuple[str, int], RunLogs], launches: Mapping[str, Launc
     failed = sum(one.failed for one in launches.values())
     if failed:
         notes.append(f"{failed} of {total} launches failed")
-    for logs in runs.values():
+    absent: dict[str, list[str]] = {}
+    for (recipe, seed), logs in runs.items():
         failed = launches.get(logs.name, Launches()).failed
-        if logs.state != FINISHED:
+        if logs.state == ABSENT and not failed:
+            absent.setdefault(recipe, []).append(f"s{seed}")
+        elif logs.state != FINISHED:
             what = "has not begun" if logs.state == ABSENT else "has not finished"
             notes.append(f"{logs.name} {what}; failed launches: {failed}")
         elif failed:
             notes.append(f"{logs.name} has finished after {failed} failed launches")
+    if absent:
+        listed = "; ".join(f"{recipe} {', '.join(seeds)}" for recipe, seeds in absent.items())
+        notes.append(f"{sum(map(len, absent.values()))} runs have not begun: {listed}")
     return notes
 
 

@@ -4,7 +4,7 @@ In: the suite and the finished runs. Out: plain values, shares from 0 to 1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -69,15 +69,22 @@ def _figure(suite: Suite, columns: Sequence[int], runs: Counted) -> dict[str, An
         "seeds": runs.seeds,
         "steps": runs.steps,
         "by_seed": [intervals.mean(row[None], kinds[0]).value for row in scores],
-        "mean": asdict(intervals.mean(scores, *kinds)),
+        "mean": _share(intervals.mean(scores, *kinds)),
     }
     if n > 1:  # a mean of single passes and failures is nearly always 0 or 1
         found["interquartile_mean"] = asdict(intervals.interquartile_mean(scores))
         for name, share in (("pass_at", intervals.pass_at), ("pass_all", intervals.pass_all)):
             found[name] = {
-                str(k): asdict(intervals.mean(share(chosen, n, k), *kinds)) for k in _ks(n)
+                str(k): _share(intervals.mean(share(chosen, n, k), *kinds)) for k in _ks(n)
             }
     return found
+
+
+def _share(estimate: intervals.Estimate) -> dict[str, Any]:
+    """A share; the widened interval of a mean can end where no share can be."""
+    if estimate.low is None or estimate.high is None:
+        return asdict(estimate)
+    return asdict(replace(estimate, low=max(0.0, estimate.low), high=min(1.0, estimate.high)))
 
 
 def _against(
@@ -130,6 +137,10 @@ def _mark_notable(study: Study, figures: Sequence[dict[str, Any]]) -> None:
 
 
 def _ks(rollouts: int) -> list[int]:
-    """Powers of two up to the number of rollouts, and that number."""
-    powers = [2**power for power in range(1, rollouts.bit_length()) if 2**power < rollouts]
+    """Powers of four below the number of rollouts, and that number.
+
+    >>> _ks(2), _ks(8), _ks(32)
+    ([2], [4, 8], [4, 16, 32])
+    """
+    powers = [4**power for power in range(1, rollouts.bit_length()) if 4**power < rollouts]
     return [*powers, rollouts]

@@ -1,6 +1,7 @@
 """A report on made-up runs with known answers."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,33 @@ def test_a_run_that_did_not_finish_is_counted_and_not_dropped_silently(tmp_path:
     # Failed and interrupted launches cost as well. The study did not launch the other runs.
     assert document["cost"]["seal"]["wall_s"] == (400 + 100 + 2 * 40) / 4
     assert document["cost"]["vanilla"]["wall_s"] == 40
+
+
+def test_runs_that_have_not_begun_are_one_note(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    for name in ("made-placebo-s3", "made-placebo-s4", "made-seal-s2"):
+        shutil.rmtree(tmp_path / "launcher_record" / name)
+    assert made(tmp_path)["notes"] == ["3 runs have not begun: seal s2; placebo s3, s4"]
+
+
+def test_rules_that_name_the_same_steps_share_a_table(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    page = pages.page(made(tmp_path))
+    heads = [line for line in page.splitlines() if line.startswith("### ")]
+    together = "### At the last step, also at the step that was declared beforehand (4)"
+    assert together in heads and len(set(heads)) < 2 * 4
+    # The declared step's figures are shown: they have the mark of the primary comparison.
+    assert "| **+" in page.partition(together)[2].partition("###")[0]
+
+
+def test_intervals_of_shares_end_where_shares_end(tmp_path: Path) -> None:
+    for recipe, seed in STUDY.runs():
+        rates = [1.0, 1.0, 1.0, 0.9 if recipe == "seal" else 0.1]
+        scores = {4: {"held_out": drawn(rates, 4, seed), "development": drawn(rates, 4, seed)}}
+        write_run(tmp_path, STUDY.run_name(recipe, seed), seed, scores, rounds=4)
+    document = made(tmp_path)
+    shares = [figure(document, recipe)["mean"] for recipe in ("seal", "vanilla")]
+    assert all(0 <= one["low"] <= one["value"] <= one["high"] <= 1 for one in shares)
 
 
 def test_without_a_baseline_there_is_nothing_to_report(tmp_path: Path) -> None:
