@@ -11,7 +11,7 @@ time:
   the same, drawn by scenario, without that leak;
 * data/smollm2_split.json, data/smollm2_train.parquet, data/smollm2_eval.parquet: that split with
   some training scenarios kept apart for development, and the tasks that exp/smollm2.yaml trains on
-  and evaluates;
+  and evaluates; data/smollm2_study_eval.parquet: what exp/study/smollm2.yaml evaluates;
 * data/bfcl_clean_split.json, data/bfcl_clean_train.parquet, data/bfcl_clean_eval.parquet: the same
   with all categories and the whole benchmark (exp/protocol/clean.yaml);
 * data/quickstart_tasks.json, data/quickstart_train.parquet, data/quickstart_eval.parquet: the

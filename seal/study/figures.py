@@ -1,9 +1,9 @@
-"""The report's plots, as SVG and PNG: scores, metrics of the rounds, shares of the labels.
+"""The report's plots, as SVG and PNG: scores, metrics of the rounds, labels, the interface.
 
 In: the document that `report` makes, and a folder. Out: files beside the page.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9
 STYLES = ("-", "--", ":", "-.")
 _PANEL = (5.2, 3.2)
 _COLUMNS = 3
+_BAND_SEEDS = 3
+"""Bands of two seeds (one degree of freedom) would hide every line."""
 
 
 def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -33,34 +35,67 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
         }
         if panels:
             files += _figure(panels, folder / title)
+    files += _timeline(training, folder / "interface")
     return files
 
 
 def _figure(
     panels: Mapping[str, Mapping[str, Any]], path: Path, scale: float = 1.0
 ) -> Iterator[Path]:
-    """A panel for each metric, a line with a band for each recipe; written as SVG and PNG."""
+    """A panel for each metric, a line with a band for each recipe."""
+    figure, every = _panels(panels)
+    for axes, curves in zip(every, panels.values(), strict=True):
+        _curves(axes, curves, scale)
+    handles, labels = every[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
+    yield from _saved(figure, path)
+
+
+def _timeline(training: Mapping[str, Any], path: Path) -> Iterator[Path]:
+    """A panel for each recipe that had an interface: in how many runs each part was on."""
+    shown = {recipe: one for recipe, one in training.items() if one["interface"]}
+    if not shown:
+        return
+    parts = sorted({part for one in shown.values() for part in one["interface"]}, reverse=True)
+    figure, every = _panels(shown)
+    for axes, one in zip(every, shown.values(), strict=True):
+        steps = sorted({int(step) for by_step in one["metrics"].values() for step in by_step})
+        on = [
+            [one["interface"].get(part, {}).get(str(step), 0) for step in steps] for part in parts
+        ]
+        mesh = axes.pcolormesh(steps, parts, on, cmap="Blues", vmin=0, vmax=1, edgecolors="white")
+        axes.set_xlabel("training step")
+    figure.colorbar(mesh, ax=every, label="share of the runs with the part on", shrink=0.6)
+    yield from _saved(figure, path)
+
+
+def _panels(titles: Iterable[str]) -> tuple[Any, list[Any]]:
+    """A figure, and its axes with these titles."""
     # Imported here because it takes a second, and --help does not need it.
     from matplotlib.figure import Figure
 
-    columns = min(_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
+    titles = list(titles)
+    columns = min(_COLUMNS, len(titles))
+    rows = -(-len(titles) // columns)
     figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.5), layout="constrained")
     every = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axes in every[len(panels) :]:
-        axes.set_visible(False)
-    for axes, (title, curves) in zip(every, panels.items(), strict=False):
-        _panel(axes, curves, scale)
+    for axes in every[len(titles) :]:
+        axes.remove()
+    used = list(every[: len(titles)])
+    for axes, title in zip(used, titles, strict=True):
         axes.set_title(title, fontsize="medium")
-    handles, labels = every[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
+    return figure, used
+
+
+def _saved(figure: Any, path: Path) -> Iterator[Path]:
+    """The figure's files, written."""
     for suffix in (".svg", ".png"):
         file = path.with_suffix(suffix)
         figure.savefig(file, dpi=110, metadata={"Date": None} if suffix == ".svg" else None)
         yield file
 
 
-def _panel(axes: Any, curves: Mapping[str, Mapping[str, Mapping[str, Any]]], scale: float) -> None:
+def _curves(axes: Any, curves: Mapping[str, Mapping[str, Mapping[str, Any]]], scale: float) -> None:
     for place, (recipe, by_step) in enumerate(curves.items()):
         steps = [int(step) for step in by_step]
         colour = COLOURS[place % len(COLOURS)]
@@ -68,8 +103,12 @@ def _panel(axes: Any, curves: Mapping[str, Mapping[str, Mapping[str, Any]]], sca
         bands = list(by_step.values())
         means = [scale * band["mean"] for band in bands]
         axes.plot(steps, means, style, color=colour, label=recipe, marker=".")
-        if all(band["low"] is not None for band in bands):
+        if all(band["low"] is not None and band["seeds"] >= _BAND_SEEDS for band in bands):
             lows, highs = ([scale * band[end] for band in bands] for end in ("low", "high"))
             axes.fill_between(steps, lows, highs, color=colour, alpha=0.1, linewidth=0)
+    # Wide bands are cut off, because the lines would look flat beside them.
+    every = [scale * band["mean"] for by_step in curves.values() for band in by_step.values()]
+    margin = 0.6 * (max(every) - min(every)) or 0.1 * scale
+    axes.set_ylim(min(every) - margin, max(every) + margin)
     axes.set_xlabel("training step")
     axes.grid(alpha=0.3)

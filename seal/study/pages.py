@@ -129,6 +129,7 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     if not any(one["interface"] for one in training.values()):
         yield "none was on in any run.\n"
         return
+    yield "![Parts of the interface over training](interface.svg)\n"
     yield from _by_recipe("part", training, "interface", _share_of_rounds)
 
 

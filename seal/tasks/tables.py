@@ -24,8 +24,8 @@ QUICKSTART_EVALUATION_PER_CATEGORY = 5
 DEVELOPMENT_SCENARIOS = 20
 """Training scenarios that are kept apart to choose a checkpoint on."""
 TINY_STUDY_UNTRAINED = 8
-TINY_STUDY_ROLLOUTS = 32
 """Tasks of the quickstart that the study does not train on."""
+TINY_STUDY_ROLLOUTS = 32
 SMOLLM2_FIXED = 32
 SMOLLM2_ROLLOUTS = 4
 TABLES = (
@@ -41,6 +41,7 @@ TABLES = (
     "tiny_study_eval.parquet",
     "smollm2_train.parquet",
     "smollm2_eval.parquet",
+    "smollm2_study_eval.parquet",
 )
 
 Rows = list[dict[str, Any]]
@@ -114,10 +115,29 @@ def smollm2_evaluation(
 ) -> Rows:
     """SmolLM2's suites: development, training tasks, and held-out tasks sampled and greedily."""
     return [
+        *_smollm2_sampled(development, training, evaluation),
+        *suite_rows(evaluation, "held_out_greedy", rollouts=1),
+    ]
+
+
+def smollm2_study_evaluation(
+    development: Iterable[Task], training: Sequence[Task], evaluation: Sequence[Task]
+) -> Rows:
+    """The SmolLM2 study's suites: the sampled ones, and the training tasks with the interface."""
+    shown = training[:SMOLLM2_FIXED]
+    return [
+        *_smollm2_sampled(development, training, evaluation),
+        *sampled_rows(shown, "fixed_with_interface", SMOLLM2_ROLLOUTS, mode="train"),
+    ]
+
+
+def _smollm2_sampled(
+    development: Iterable[Task], training: Sequence[Task], evaluation: Sequence[Task]
+) -> Rows:
+    return [
         *sampled_rows(development, "development", SMOLLM2_ROLLOUTS),
         *sampled_rows(training[:SMOLLM2_FIXED], "fixed", SMOLLM2_ROLLOUTS),
         *sampled_rows(evaluation, "held_out", SMOLLM2_ROLLOUTS // 2),
-        *suite_rows(evaluation, "held_out_greedy", rollouts=1),
     ]
 
 
@@ -163,6 +183,7 @@ def recipe_files(tasks: Sequence[Task], seed: int) -> dict[str, bytes]:
         tiny_study_evaluation(studied, untrained),
         training_rows(pool),
         smollm2_evaluation(_base(development), pool, _base(disjoint.val)),
+        smollm2_study_evaluation(_base(development), pool, _base(disjoint.val)),
     )
     sides = {"train": trained, "development": development, "val": disjoint.val}
     return {

@@ -39,6 +39,7 @@ MADE = {
     "quickstart_train.parquet",
     "smollm2_eval.parquet",
     "smollm2_split.json",
+    "smollm2_study_eval.parquet",
     "smollm2_train.parquet",
     "tiny_study_eval.parquet",
     "tiny_study_train.parquet",
@@ -215,6 +216,19 @@ def test_smollm2s_suites(smollm2: dict[str, list[Task]], made: Path) -> None:
         "held_out": base["val"],
         "held_out_greedy": base["val"],
     }
+
+
+def test_smollm2s_study_shows_the_training_tasks_with_the_interface_too(made: Path) -> None:
+    recipe = pd.read_parquet(made / "smollm2_eval.parquet")
+    study = pd.read_parquet(made / "smollm2_study_eval.parquet")
+    sampled = recipe[recipe["__rollout_n__"] > 1]
+    assert ids(study.head(len(sampled))) == ids(sampled)
+    shown = study.tail(-len(sampled))
+    kinds = {(info["suite"], info["mode"], info["temperature"]) for info in shown["extra_info"]}
+    assert kinds == {("fixed_with_interface", "train", 1.0)}
+    fixed = [info["suite"] == "fixed" for info in recipe["extra_info"]]
+    assert ids(shown) == ids(recipe[fixed])
+    assert set(shown["__rollout_n__"]) == set(recipe[fixed]["__rollout_n__"])
 
 
 def ids(rows: Any) -> list[str]:

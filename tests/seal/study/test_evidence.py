@@ -1,4 +1,4 @@
-"""The published evidence: each report is what its logs say, and the page says what the reports say."""
+"""The published evidence: a report is what its logs say, the page what the reports say."""
 
 import json
 from pathlib import Path

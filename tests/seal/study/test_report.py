@@ -265,8 +265,9 @@ def test_the_page_and_the_figures_hold_the_figures(tmp_path: Path) -> None:
     assert f"| **{shown}" in page and page.count("**+") == 1
     assert "selected on what is reported: too high" in page
     drawn_files = figures.draw(document, tmp_path)
-    assert {path.name for path in drawn_files} == {
-        f"{name}.{kind}" for name in ("held_out", "training", "labels") for kind in ("svg", "png")
-    }
+    drawn = ("held_out", "training", "labels", "interface")
+    files = {f"{name}.{kind}" for name in drawn for kind in ("svg", "png")}
+    assert {path.name for path in drawn_files} == files
+    assert all(f"({name}.svg)" in page for name in drawn)
     svg = (tmp_path / "held_out.svg").read_text()
     assert svg.startswith("<?xml") and all(path.stat().st_size > 5000 for path in drawn_files)
