@@ -130,20 +130,23 @@ def _plan_suite(study: Study, name: str, baseline: Runs) -> None:
         console.print(f"power, suite {name}: no validation after training")
         return
     found = spread(last.passes / suite.rollouts)
+    # Only the main suite has a primary comparison; elsewhere an interval that excludes 0 is meant.
+    comparisons = len(study.primary()) if name == study.suites[0] else 1
     said = []
     for number in sorted({len(study.seeds), *SEED_COUNTS}):
-        least = detectable(found, number, len(suite.tasks))
+        least = detectable(found, number, len(suite.tasks), comparisons)
         what = "none below 50" if least is None else f"{100 * least:.0f} or more"
         said.append(f"{number} seeds {what}")
     console.print(
-        f"power, suite {name}: difference in points that is found {POWER:.0%} of the time: "
-        f"{', '.join(said)} (between seeds {100 * found.seeds:.1f}, a task's noise "
-        f"{100 * found.noise:.1f} points)"
+        f"power, suite {name}: difference in points that is significant {POWER:.0%} of the time"
+        f"{f' as one of {comparisons}' if comparisons > 1 else ''}, or more if a recipe helps on "
+        f"some tasks more than on others: {', '.join(said)}"
     )
     low, high = sureness(len(last.seeds))
     console.print(
-        f"  from {len(last.seeds)} runs: the true spread between seeds may be {low:.1f} to "
-        f"{high:.1f} times as large (95 %)"
+        f"  from {len(last.seeds)} runs: standard deviation of a task in a run "
+        f"{100 * found.noise:.1f} points, of a run's mean {100 * found.runs:.1f} (95 %: "
+        f"{100 * low * found.runs:.1f} to {100 * high * found.runs:.1f})"
     )
 
 

@@ -43,8 +43,17 @@ MUST = {
     "interface_texts": "texts of the interface",
 }
 """Fields of a launch's record that must be equal in all runs, and their names."""
-SHOULD = {"git.commit": "code", "machine.cpu": "machines", "machine.gpus": "machines"}
+SHOULD = {
+    "git.commit": "code",
+    "git.changed": "uncommitted code",
+    "git.untracked": "uncommitted code",
+    "machine.cpu": "machines",
+    "machine.gpus": "machines",
+}
 """Fields whose differences are only reported: a commit may change nothing that matters."""
+NOT_THE_POLICY = ("policy.built.json", "policy.demonstrations.jsonl")
+"""Files beside a policy that tell how it was made, with times, and are never loaded."""
+ABSENT_VALUE = "none"
 _SHOWN = 6
 
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
@@ -68,11 +77,39 @@ def check(
         return []
     compose = compose or composed(study.conf)
     first, *others = runs
+    for run, logs in runs.items():
+        _check_own_lines(study, run, logs, compose)
     for other in others:
         _check_configuration(study, runs, first, other, compose)
     for wrong in _differences(runs, MUST):
         raise StudyError(f"{wrong}; compare runs of one installation and one data set")
     return [*_differences(runs, SHOULD), *_check_losses(study, runs)]
+
+
+def _check_own_lines(study: Study, run: tuple[str, int], logs: RunLogs, compose: Compose) -> None:
+    """What the study file changes of the recipe must be in the run as it is in the file now."""
+    recipe, said = compose(()), compose(tuple(study.run_overrides(*run)))
+    wrong = [
+        key
+        for key in sorted(recipe.keys() | said.keys())
+        if recipe.get(key) != said.get(key) != logs.config.get(key) and not _own(key)
+    ]
+    if wrong:
+        shown = "; ".join(
+            f"{key}: {logs.config.get(key)}, not {said.get(key)}" for key in wrong[:_SHOWN]
+        )
+        raise StudyError(
+            f"{logs.name} was not made with the study's overrides as they are now: "
+            f"{shown}{_more(wrong)}. Repeat it, or undo the change of the study"
+        )
+
+
+def _own(key: str) -> bool:
+    return any(fnmatch(key, pattern) for pattern in OWN)
+
+
+def _more(wrong: Sequence[str]) -> str:
+    return f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
 
 
 def _check_configuration(
@@ -87,7 +124,7 @@ def _check_configuration(
     one, two = runs[first].config, runs[other].config
     wrong = []
     for key in sorted(one.keys() | two.keys()):
-        if any(fnmatch(key, pattern) for pattern in OWN):
+        if _own(key):
             continue
         expected = [values.get(key) for values in said]
         if expected[0] == expected[1]:
@@ -98,10 +135,9 @@ def _check_configuration(
             wrong.append(key)
     if wrong:
         shown = "; ".join(f"{key}: {one.get(key)} and {two.get(key)}" for key in wrong[:_SHOWN])
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise StudyError(
             f"{runs[first].name} and {runs[other].name} differ in more than their recipes and "
-            f"seeds: {shown}{more}. Repeat one of them with the study as it is"
+            f"seeds: {shown}{_more(wrong)}. Repeat one of them with the study as it is"
         )
 
 
@@ -154,14 +190,23 @@ def _differences(
 def _by_value(
     runs: Mapping[tuple[str, int], RunLogs], field: str
 ) -> dict[str, dict[str, list[str]]]:
-    """For each key of a record's field: each value and the runs that have it."""
+    """For each key of a record's field: each value and the runs that have it.
+
+    A record without a key that another one has counts as another value.
+    """
+    told = [
+        (logs.name, dict(flat({field: _told(record, field)})))
+        for logs in runs.values()
+        for record in logs.records
+    ]
+    keys = {key: None for _, values in told for key in values if key not in NOT_THE_POLICY}
     found: dict[str, dict[str, list[str]]] = {}
-    for logs in runs.values():
-        for record in logs.records:
-            for key, value in flat({field: _told(record, field)}):
-                names = found.setdefault(key, {}).setdefault(str(value), [])
-                if logs.name not in names:
-                    names.append(logs.name)
+    for key in keys:
+        for name, values in told:
+            value = str(values.get(key, ABSENT_VALUE))
+            names = found.setdefault(key, {}).setdefault(value, [])
+            if name not in names:
+                names.append(name)
     return found
 
 

@@ -59,6 +59,11 @@ class Study:
         """Seeds of one recipe."""
         return self.fewer_seeds.get(recipe, self.seeds)
 
+    def primary(self) -> list[str]:
+        """Recipes of the primary comparison: those with all seeds, without the baseline."""
+        others = self.recipes.keys() - {self.baseline}
+        return [name for name in self.recipes if name in others - self.fewer_seeds.keys()]
+
     def runs(self) -> list[tuple[str, int]]:
         """Recipe and seed of every run: recipes with all seeds first, each part seed by seed.
 
@@ -158,3 +163,5 @@ def _check(study: Study) -> None:
         raise ValueError("the baseline has to have all seeds; take it out of fewer_seeds")
     if not study.suites:
         raise ValueError("suites is empty: name those of the validation to report")
+    if study.development is not None and study.development not in study.suites:
+        raise ValueError(f"development: {study.development!r} is none of suites")

@@ -47,7 +47,8 @@ def _figure(
     for axes, curves in zip(every, panels.values(), strict=True):
         _curves(axes, curves, scale)
     handles, labels = every[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
+    ncols = min(2 * min(_COLUMNS, len(panels)), len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=ncols)
     yield from _saved(figure, path)
 
 
@@ -89,9 +90,13 @@ def _panels(titles: Iterable[str]) -> tuple[Any, list[Any]]:
 
 def _saved(figure: Any, path: Path) -> Iterator[Path]:
     """The figure's files, written."""
+    from matplotlib import rc_context
+
     for suffix in (".svg", ".png"):
         file = path.with_suffix(suffix)
-        figure.savefig(file, dpi=110, metadata={"Date": None} if suffix == ".svg" else None)
+        # The same figure is the same file.
+        with rc_context({"svg.hashsalt": path.name}):
+            figure.savefig(file, dpi=110, metadata={"Date": None} if suffix == ".svg" else None)
         yield file
 
 
@@ -105,7 +110,11 @@ def _curves(axes: Any, curves: Mapping[str, Mapping[str, Mapping[str, Any]]], sc
         axes.plot(steps, means, style, color=colour, label=recipe, marker=".")
         if all(band["low"] is not None and band["seeds"] >= _BAND_SEEDS for band in bands):
             lows, highs = ([scale * band[end] for band in bands] for end in ("low", "high"))
-            axes.fill_between(steps, lows, highs, color=colour, alpha=0.1, linewidth=0)
+            if len(steps) > 1:
+                axes.fill_between(steps, lows, highs, color=colour, alpha=0.1, linewidth=0)
+            else:
+                reach = [[means[0] - lows[0]], [highs[0] - means[0]]]
+                axes.errorbar(steps, means, reach, color=colour, capsize=4)
     # Wide bands are cut off, because the lines would look flat beside them.
     every = [scale * band["mean"] for by_step in curves.values() for band in by_step.values()]
     margin = 0.6 * (max(every) - min(every)) or 0.1 * scale

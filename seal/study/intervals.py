@@ -9,8 +9,9 @@ That bootstrap counts the noise of a single score three times and ignores that t
 For means the variance of a crossed design is known. Their draws are therefore scaled to it, and
 widened from the normal distribution to Student's t. With two seeds t has one degree of freedom. The
 other statistics (interquartile mean, probability of improvement, as defined by Agarwal et al. 2021,
-arXiv 2108.13264) have an interval only from five seeds on: with fewer, the draws say too little.
-Pure functions.
+arXiv 2108.13264) have an interval only from five seeds on: with fewer, the draws say too little. It
+is widened as if all of its width came from seeds, so it is too wide where tasks vary more than
+seeds. Pure functions.
 """
 
 import math
@@ -27,6 +28,7 @@ DRAWS = 4000
 LEVEL = 0.95
 LEAST_SEEDS = 5
 """With fewer seeds, a statistic other than a mean has no interval."""
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def mean(
     seeds = len(scores)
     error, freedom = _standard_error(by_scenario)
     drawn = _drawn(by_scenario).mean(axis=(1, 2))
-    if not error > 0 or drawn.std() == 0:
+    if not error > _ROUNDING or drawn.std() == 0:
         return Estimate(value, None, None, seeds, tasks)
     widened = stats.t.ppf((1 + LEVEL) / 2, freedom) / stats.norm.ppf((1 + LEVEL) / 2)
     scaled = value + (drawn - drawn.mean()) * (error / drawn.std()) * widened
@@ -151,15 +153,21 @@ def _of_scenarios(scores: Matrix, categories: Sequence[str], scenarios: Sequence
     """One column for each scenario, such that their mean is the average of categories.
 
     A task weighs 1 / (tasks of its category * categories). A scenario's column is the weighted sum
-    of its tasks, times the number of scenarios.
+    of its tasks' distances from the mean of their category, times the number of scenarios, plus the
+    average of categories. Without the distances a draw with more or larger scenarios, or more of
+    an easy category, would look like one with better scores.
     """
+    kinds = np.array(categories)
     counts = {category: categories.count(category) for category in categories}
     weights = np.array([1 / (counts[category] * len(counts)) for category in categories])
+    levels = {category: float(scores[:, kinds == category].mean()) for category in counts}
+    centred = scores - np.array([levels[category] for category in categories])
     places = {name: place for place, name in enumerate(dict.fromkeys(scenarios))}
     belongs = np.zeros((scores.shape[1], len(places)))
     for task, name in enumerate(scenarios):
         belongs[task, places[name]] = 1.0
-    return np.asarray((scores * weights) @ belongs * len(places))
+    average = sum(levels.values()) / len(levels)
+    return np.asarray((centred * weights) @ belongs * len(places) + average)
 
 
 def _standard_error(scores: Matrix) -> tuple[float, float]:
@@ -204,7 +212,12 @@ def _drawn(scores: Matrix) -> Matrix:
 
 
 def _plain(value: float, drawn: Matrix, shape: tuple[int, ...]) -> Estimate:
-    if shape[0] < LEAST_SEEDS:
-        return Estimate(value, None, None, shape[0], shape[1])
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value, float(low), float(high), shape[0], shape[1])
+    """The interval of a share, widened for few seeds."""
+    seeds, tasks = shape
+    if seeds < LEAST_SEEDS:
+        return Estimate(value, None, None, seeds, tasks)
+    upper = (1 + LEVEL) / 2
+    widened = stats.t.ppf(upper, seeds - 1) / stats.norm.ppf(upper) * math.sqrt(seeds / (seeds - 1))
+    ends = np.quantile(value + (drawn - value) * widened, [1 - upper, upper])
+    low, high = (float(end) for end in ends.clip(0, 1))
+    return Estimate(value, low, high, seeds, tasks)

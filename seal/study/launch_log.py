@@ -5,14 +5,17 @@ was interrupted or failed.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from seal.records.json_lines import LineReader, append_json_lines
+from seal.records.json_lines import BadLine, LineReader, append_json_lines
+from seal.study.definition import StudyError
 
 LAUNCHES = "launches.jsonl"
 INTERRUPTED_CODE = 130
+_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -26,20 +29,42 @@ class Launches:
     """Whether one of them ended well."""
     seconds: float = 0.0
     """From start to end, all launches together."""
+    shared: bool = False
+    """Whether another run was under way on the same machine or cluster for a part of that time."""
 
 
 def read_launches(folder: Path) -> dict[str, Launches]:
-    """What is known about each run, by its name."""
+    """What is known about each run, by its name.
+
+    Raises:
+        StudyError: A line is damaged.
+    """
+    path = folder / LAUNCHES
+    try:
+        return _launches(list(LineReader(path).new()))
+    except (BadLine, KeyError, TypeError) as error:
+        raise StudyError(f"{path} has a damaged line: {error}") from error
+
+
+def _launches(lines: Sequence[Mapping[str, Any]]) -> dict[str, Launches]:
     found: dict[str, Launches] = {}
-    for line in LineReader(folder / LAUNCHES).new():
+    for line in lines:
         before, code = found.get(line["run"], Launches()), line["code"]
         found[line["run"]] = Launches(
             total=before.total + 1,
             failed=before.failed + (code not in (0, INTERRUPTED_CODE)),
             finished=before.finished or code == 0,
             seconds=before.seconds + line["ended"] - line["started"],
+            shared=before.shared or any(_overlap(line, other) for other in lines),
         )
     return found
+
+
+def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether launches of two runs at the same place overlap by more than starts and ends do."""
+    together = min(one["ended"], other["ended"]) - max(one["started"], other["started"])
+    elsewhere = one["run"] == other["run"] or one["place"] != other["place"]
+    return not elsewhere and bool(together > _SECONDS)
 
 
 def run_minutes(launches: Mapping[str, Launches]) -> float | None:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from seal.launch.listening import free_port
 from seal.records.checkpoint_folder import latest_whole
-from seal.records.json_lines import BadLine
+from seal.records.json_lines import BadLine, LineReader, json_lines
 from seal.records.loop_log import ROUNDS
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import (
@@ -59,20 +59,28 @@ def read_runs(root: Path, study: Study) -> dict[tuple[str, int], RunLogs]:
 def keep_study(root: Path, study: Study, to: Path) -> None:
     """Copy the files that the report is made of into another folder.
 
+    Addresses of clusters become "cluster 1", "cluster 2".
+
     Raises:
-        StudyError: A log holds half a line, e.g. of a run that is under way.
+        StudyError: A log holds half a line, e.g. of a run that is under way; or the folder is the
+            one that holds the logs.
     """
+    if to.resolve() == root.resolve():
+        raise StudyError(f"the logs are in {to} already: name another folder to copy them to")
     for logs in read_runs(root, study).values():
         if logs.state != ABSENT:
             try:
                 keep(root, logs.name, to)
             except BadLine as error:
                 raise StudyError(f"the logs of {logs.name} cannot be copied: {error}") from error
-    launches = study_folder(root, study) / LAUNCHES
-    if launches.is_file():
+    lines = list(LineReader(study_folder(root, study) / LAUNCHES).new())
+    clusters = list(dict.fromkeys(line["place"] for line in lines if line["place"]))
+    if lines:
+        for line in lines:
+            line["place"] = line["place"] and f"cluster {clusters.index(line['place']) + 1}"
         kept = study_folder(to, study) / LAUNCHES
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(launches.read_bytes())
+        kept.write_text(json_lines(lines), "utf-8")
 
 
 def command(

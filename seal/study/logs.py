@@ -6,6 +6,7 @@ folder, from which the same report is made.
 """
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,25 +69,27 @@ def read_run(root: Path, name: str) -> RunLogs:
         config = dict(flat(OmegaConf.to_container(OmegaConf.load(_launches(record)[-1]))))
         rounds = tuple(LineReader(experiment / "loop" / ROUNDS).new())
         phases = list(LineReader(experiment / "loop" / PHASES).new())
-    except (OSError, ValueError, yaml.YAMLError):  # killed while it wrote
+        ended = bool(phases) and phases[-1]["phase"] == DONE
+    except (OSError, ValueError, KeyError, yaml.YAMLError):  # killed while it wrote
         return unfinished
     unfinished = replace(unfinished, rounds=rounds)
     # A launcher that was killed at the very end has not noted the end.
     total = config.get("trainer.total_training_steps")
-    ended = bool(phases) and phases[-1]["phase"] == DONE
     if not ended and not (rounds and rounds[-1]["step"] == total):
         return unfinished
     try:
-        logs = read_folder(validation)
+        logs, metrics = read_folder(validation), _metrics(experiment)
         if not ended and total not in logs:
             return unfinished
+        if not rounds or not metrics:
+            raise ValueError(f"{ROUNDS} or metrics.jsonl is missing or empty")
         return RunLogs(
             name=name,
             state=FINISHED,
             config=config,
             records=tuple(json.loads(path.read_text("utf-8")) for path in _records(record)),
             rounds=rounds,
-            metrics=_metrics(experiment),
+            metrics=metrics,
             validations=logs,
         )
     except (OSError, ValueError, KeyError, BadValidationLog) as error:
@@ -96,9 +99,14 @@ def read_run(root: Path, name: str) -> RunLogs:
 
 
 def keep(root: Path, name: str, to: Path) -> None:
-    """Copy what a report needs of a run: configuration, records, rounds, metrics, scores."""
+    """Copy what a report needs of a run: configuration, records, rounds, metrics, scores.
+
+    An earlier copy is replaced.
+    """
     record, experiment, validation = _places(root, name)
     new_record, new_experiment, new_validation = _places(to, name)
+    for earlier in (new_record, new_experiment, new_validation):
+        shutil.rmtree(earlier, ignore_errors=True)
     for path in [one for one in _launches(record) if one.is_file()]:
         _write(new_record / path.relative_to(record), path.read_text("utf-8"))
     for path in [one for one in _records(record) if one.is_file()]:

@@ -32,9 +32,11 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         "Scores are in percent, with 95 % intervals over seeds and tasks together (with one seed: "
         f"over its tasks). A difference is that to `{study['baseline']}`, paired by seed and task. "
         f"The study's primary comparison is suite {study['suites'][0]!r} with all tasks, "
-        f"{RULES[primary]}; there a difference is bold that stays after Holm's correction "
-        "for the number of recipes. Everything else is there to be looked at: of a hundred "
-        "intervals, five miss by chance.\n"
+        f"{RULES[primary]}, between recipes with all of the study's seeds. There a difference is "
+        "bold if it is significant after Holm's correction for the number of these recipes, once "
+        "all of their runs have finished. Everything else is there to be looked at: of a hundred "
+        "intervals, five miss by chance. Intervals of interquartile means and probabilities of "
+        "improvement are conservative.\n"
     )
     for note in document["notes"]:
         yield f"- {note}"
@@ -55,14 +57,14 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
         said = ", also ".join(RULES[rule] for rule in rules)
         declared = f" ({study['declared_step']})" if "declared" in rules else ""
         yield f"### {said.capitalize()}{declared}{which}\n"
-        yield from _table(part)
+        yield from _table(part, study["seeds"])
     selection = suite["selection"]
     if selection["optimism"] is not None:
         other = RULES[selection["against"]]
         yield (
             f"The best step on this suite scores {100 * selection['optimism']:+.1f} points above "
-            f"the one {other}, in the mean of the runs that have both: selecting on this suite "
-            "would add that much.\n"
+            f"the one {other}, in the mean of the runs that have both. Reporting the best step "
+            "would add that much; a part of it can be a real difference between the steps.\n"
         )
 
 
@@ -87,7 +89,7 @@ def _tables(
             yield kind, rules, by_rule["declared" if "declared" in rules else rules[0]]
 
 
-def _table(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _table(figures: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Iterator[str]:
     sampled = [one for one in figures if "pass_at" in one]
     ks = list(sampled[0]["pass_at"]) if sampled else []
     yield from _head(
@@ -103,6 +105,9 @@ def _table(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             found = against["difference"]
             mark = "**" if found["notable"] else ""
             difference = f"{mark}{_points(found, sign=True)}{mark}"
+            if list(against["seeds"]) != list(seeds):
+                named = ", ".join(str(seed) for seed in against["seeds"])
+                difference += f" on seed{'s'[: len(against['seeds']) > 1]} {named}"
             improvement = _points(against["probability_of_improvement"])
         yield _row(
             one["recipe"],
@@ -125,7 +130,7 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     yield "![Shares of the labels among all turns](labels.svg)\n"
     yield "Mean over all steps and seeds:\n"
     yield from _by_recipe("", training, "metrics", _mean_of_steps)
-    yield "Parts of the interface, share of all rounds in which each was on for the next round:\n"
+    yield "Parts of the learning interface, share of the rounds after which each was on:\n"
     if not any(one["interface"] for one in training.values()):
         yield "none was on in any run.\n"
         return
@@ -157,13 +162,13 @@ def _share_of_rounds(recipe: Mapping[str, Any], part: str) -> str:
 def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
     yield "## Cost of a run\n"
     yield from _head(
-        "recipe", "tokens trained on", "s a step", "wall min", "core hours", "GPU hours"
+        "recipe", "tokens (prompts included)", "s a step", "wall min", "core hours", "GPU hours"
     )
     for recipe, one in cost.items():
         step = "-" if one["step_s"] is None else f"{one['step_s']:.1f}"
         yield _row(
             recipe,
-            f"{one['trained_tokens']:,.0f}",
+            f"{one['tokens']:,.0f}",
             step,
             f"{one['wall_s'] / 60:.1f}",
             f"{one['core_hours']:.2f}",

@@ -1,7 +1,7 @@
 """The power of a study before it runs: the smallest difference that it would find.
 
 In: scores of baseline runs, of this study or another one. Out: the smallest true difference of two
-recipes whose interval excludes zero with a probability of 0.8, by simulation.
+recipes that is significant with a probability of 0.8, by simulation.
 """
 
 import math
@@ -26,6 +26,8 @@ class Spread:
     """Of a whole run, from seed to seed."""
     noise: float
     """Of one task in one run, beyond the level of the task and that of the run."""
+    runs: float
+    """Of the mean of a run as it is measured, from seed to seed: it holds both."""
 
 
 def spread(scores: Matrix) -> Spread:
@@ -40,8 +42,9 @@ def spread(scores: Matrix) -> Spread:
     if runs < 2 or tasks < 2:
         raise ValueError(f"expected two runs and two tasks at least, got {runs} and {tasks}")
     noise = noise_variance(scores)
-    between = float(scores.mean(axis=1).var(ddof=1)) - noise / tasks
-    return Spread(float(np.sqrt(max(0.0, between))), float(np.sqrt(noise)))
+    measured = float(scores.mean(axis=1).var(ddof=1))
+    between = max(0.0, measured - noise / tasks)
+    return Spread(math.sqrt(between), math.sqrt(noise), math.sqrt(measured))
 
 
 def sureness(runs: int) -> tuple[float, float]:
@@ -57,30 +60,33 @@ def sureness(runs: int) -> tuple[float, float]:
     return low, high
 
 
-def detectable(found: Spread, seeds: int, tasks: int) -> float | None:
+def detectable(found: Spread, seeds: int, tasks: int, comparisons: int = 1) -> float | None:
     """The smallest difference, as a share, that is found with probability POWER.
 
-    The difference of two runs has twice the variance of one run. A recipe that helps on some tasks
-    more than on others adds to it. That is not known beforehand, so the result is a lower bound.
-    None: not even 50 points would be found.
+    It is found if it is the most significant of so many comparisons and remains so after their
+    correction (Holm). The difference of two runs has twice the variance of one run. A recipe that
+    helps on some tasks more than on others adds to it. That is not known beforehand, so the result
+    is a lower bound. None: not even 50 points would be found.
     """
     draw = np.random.default_rng(0)
     shape = (TRIALS, seeds, tasks)
     noise = draw.normal(0, np.sqrt(2) * found.noise, shape)
     runs = draw.normal(0, np.sqrt(2) * found.seeds, (TRIALS, seeds, 1))
     low, high = 0, round(0.5 / STEP)
-    if _power(runs + noise + high * STEP) < POWER:
+    level = (1 - LEVEL) / comparisons
+    if _power(runs + noise + high * STEP, level) < POWER:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if _power(runs + noise + middle * STEP) < POWER:
+        if _power(runs + noise + middle * STEP, level) < POWER:
             low = middle
         else:
             high = middle
     return high * STEP
 
 
-def _power(trials: Matrix) -> float:
-    """Share of the trials (trials, seeds, tasks) that find a difference."""
+def _power(trials: Matrix, level: float) -> float:
+    """Share of the trials (trials, seeds, tasks) with a p-value below a level."""
     categories = ["all"] * trials.shape[-1]
-    return float(np.mean([mean(one, categories).excludes_zero for one in trials]))
+    p_values = [mean(one, categories).p_value for one in trials]
+    return float(np.mean([p_value is not None and p_value < level for p_value in p_values]))

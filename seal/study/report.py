@@ -19,7 +19,17 @@ from seal.study.comparable import Compose, check
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import Launches
 from seal.study.logs import ABSENT, FINISHED, RunLogs, gpus
-from seal.study.scores import DEVELOPMENT, LAST, Runs, Suite, curve, optimism, read_suite
+from seal.study.scores import (
+    DECLARED,
+    DEVELOPMENT,
+    LAST,
+    Runs,
+    Suite,
+    curve,
+    optimism,
+    read_suite,
+    step_of,
+)
 from seal.study.suite_figures import suite_figures
 
 ROUND_METRICS = (
@@ -55,6 +65,7 @@ def report(
         )
     notes = check(study, finished, compose)
     suites = {name: read_suite(name, finished) for name in study.suites}
+    _check_declared(study, finished)
     recipes = [name for name in study.recipes if any(one == name for one, _ in finished)]
     return {
         "study": {**asdict(study), "conf": str(study.conf)},
@@ -80,12 +91,29 @@ def report(
     }
 
 
+def _check_declared(study: Study, runs: Runs) -> None:
+    """The primary comparison needs the main suite at the declared step."""
+    logs = next(iter(runs.values()))
+    main, declared = study.suites[0], study.declared_step
+    if declared is not None and step_of(DECLARED, main, logs, study) is None:
+        raise StudyError(
+            f"{logs.name} has no validation of suite {main!r} at step {declared}, which is the "
+            "study's declared_step"
+        )
+
+
 def _notes(runs: Mapping[tuple[str, int], RunLogs], launches: Mapping[str, Launches]) -> list[str]:
     notes = []
     total = sum(one.total for one in launches.values())
     failed = sum(one.failed for one in launches.values())
     if failed:
         notes.append(f"{failed} of {total} launches failed")
+    shared = [name for name, one in launches.items() if one.shared]
+    if shared:
+        notes.append(
+            f"{len(shared)} of {len(launches)} runs shared the machine with another one for a part "
+            f"of their time, so their times do not compare: {', '.join(shared)}"
+        )
     absent: dict[str, list[str]] = {}
     for (recipe, seed), logs in runs.items():
         failed = launches.get(logs.name, Launches()).failed
@@ -172,12 +200,13 @@ def _bands(by_step: Mapping[int, Sequence[float]]) -> dict[str, dict[str, float 
 
 
 def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str, float | None]:
-    """Means over runs: tokens trained on, seconds, and hours of the cores and GPUs it had.
+    """Means over runs: tokens, seconds, and hours of the cores and GPUs it had.
 
-    The wall time of a run is that of all its launches, also failed and interrupted ones. If the
-    study did not launch it, its wall time is that of its steps and validations.
+    Tokens are those of all dialogues of all steps, with their prompts. The wall time of a run is
+    that of all its launches, also failed and interrupted ones. If the study did not launch it, its
+    wall time is that of its steps and validations.
     """
-    costs: dict[str, list[float]] = {"trained_tokens": [], "step_s": []}
+    costs: dict[str, list[float]] = {"tokens": [], "step_s": []}
     for logs in (logs for (name, _), logs in runs.items() if name == recipe):
         every = logs.metrics.values()
         steps = [one["timing_s/step"] for one in every if "timing_s/step" in one]
@@ -187,7 +216,7 @@ def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str
         wall = launched.seconds if launched else sum(steps) + testing
         cores = int(logs.config["trainer.nnodes"]) * int(logs.records[0]["machine"]["cores"] or 1)
         for key, value in {
-            "trained_tokens": sum(one.get("perf/total_num_tokens", 0.0) for one in every),
+            "tokens": sum(one.get("perf/total_num_tokens", 0.0) for one in every),
             "wall_s": wall,
             "core_hours": wall * cores / 3600,
             "gpu_hours": wall * gpus(logs.config) / 3600,

@@ -57,10 +57,12 @@ def read_suite(name: str, runs: Runs) -> Suite:
     """The suite, which all runs must hold alike.
 
     Raises:
-        StudyError: A run has no such suite, or has other tasks or numbers of rollouts than another.
+        StudyError: A run has no such suite, or has other steps, tasks or numbers of rollouts than
+            another.
     """
     found: dict[str, str] | None = None
     rollouts = 0
+    first = next(iter(runs.values()))
     for logs in runs.values():
         steps = _steps(name, logs)
         if not steps:
@@ -68,6 +70,11 @@ def read_suite(name: str, runs: Runs) -> Suite:
             raise StudyError(
                 f"{logs.name} has no validation of suite {name!r}; there are: "
                 f"{', '.join(sorted(known)) or 'none'}"
+            )
+        if steps != _steps(name, first):
+            raise StudyError(
+                f"{logs.name} has validations of suite {name!r} at steps {steps}, {first.name} at "
+                f"{_steps(name, first)}; is a file of a validation missing?"
             )
         for step in steps:
             results = suite_results(logs.validations[step], name)

@@ -36,12 +36,12 @@ def suite_figures(
     left_out: Mapping[str, frozenset[str]],
 ) -> list[dict[str, Any]]:
     """Every figure of a suite."""
-    by_rule = {
-        (rule, recipe): found
-        for rule in RULES
-        for recipe in recipes
-        if (found := counted(suite, recipe, rule, runs, study)) is not None
-    }
+    by_rule: dict[tuple[str, str], Counted] = {}
+    for rule in RULES:
+        named = {recipe: counted(suite, recipe, rule, runs, study) for recipe in recipes}
+        # A rule that names no step of some recipe compares nothing.
+        if all(named.values()):
+            by_rule |= {(rule, recipe): one for recipe, one in named.items() if one is not None}
     figures = []
     for kind, without in {ALL: frozenset[str](), **left_out}.items():
         columns = suite.columns(without)
@@ -82,9 +82,14 @@ def _figure(suite: Suite, columns: Sequence[int], runs: Counted) -> dict[str, An
 
 def _share(estimate: intervals.Estimate) -> dict[str, Any]:
     """A share; the widened interval of a mean can end where no share can be."""
+    return asdict(_within(estimate, 0.0))
+
+
+def _within(estimate: intervals.Estimate, least: float) -> intervals.Estimate:
+    """The interval cut off at the least possible value and at 1."""
     if estimate.low is None or estimate.high is None:
-        return asdict(estimate)
-    return asdict(replace(estimate, low=max(0.0, estimate.low), high=min(1.0, estimate.high)))
+        return estimate
+    return replace(estimate, low=max(least, estimate.low), high=min(1.0, estimate.high))
 
 
 def _against(
@@ -103,7 +108,7 @@ def _against(
     return {
         "seeds": both,
         "difference": {
-            **asdict(difference),
+            **asdict(_within(difference, -1.0)),
             "excludes_zero": difference.excludes_zero,
             "notable": False,
         },
@@ -120,16 +125,21 @@ def _kinds(suite: Suite, columns: Sequence[int]) -> tuple[list[str], list[str]]:
 def _mark_notable(study: Study, figures: Sequence[dict[str, Any]]) -> None:
     """Mark the primary differences that stay significant after a correction for their number.
 
-    Primary is the main suite with all tasks, at the declared step (without one, at the last). All
-    other differences are exploratory: of a hundred intervals, five miss by chance.
+    Primary are the recipes with all of the study's seeds, on the main suite with all tasks, at the
+    declared step (without one, at the last). All other differences are exploratory: of a hundred
+    intervals, five miss by chance. Nothing is marked before all of the primary runs have finished:
+    their number would be too small, and a study that is looked at often would find something.
     """
     rule = LAST if study.declared_step is None else DECLARED
     primary = [
-        one["against_baseline"]["difference"]
+        one["against_baseline"]
         for one in figures
-        if (one["tasks"], one["step_rule"]) == (ALL, rule) and one.get("against_baseline")
+        if (one["tasks"], one["step_rule"]) == (ALL, rule) and one["recipe"] in study.primary()
     ]
-    tested = [one for one in primary if one["p_value"] is not None]
+    finished = [one for one in primary if one and one["seeds"] == list(study.seeds)]
+    tested = [one["difference"] for one in finished if one["difference"]["p_value"] is not None]
+    if len(tested) < len(study.primary()):
+        return
     corrected = intervals.holm([one["p_value"] for one in tested])
     for one, p_value in zip(tested, corrected, strict=True):
         one["p_value_corrected"] = p_value

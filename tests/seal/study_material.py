@@ -30,7 +30,7 @@ RECORD: dict[str, Any] = {
     "data": {"data/train.parquet": "aa"},
     "policy": {"model.safetensors": "aa"},
     "interface_texts": "0123",
-    "git": {"commit": "c" * 40, "changed": False},
+    "git": {"commit": "c" * 40, "changed": False, "untracked": []},
     "machine": {"host": "made-up-host", "cpu": "one", "cores": 2, "gpus": []},
     "command_line": ["/made/up/python", "launcher.py"],
     "ray_address": None,

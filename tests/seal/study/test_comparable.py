@@ -1,6 +1,7 @@
 """Runs that differ in more than recipe and seed are refused, and the difference is named."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,23 @@ def test_recipes_and_seeds_may_differ(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"config": {"actor.lr": 2e-4}}, r"actor\.lr: 0\.0001 and 0\.0002"),
-        ({"config": {"data.seed": 5, "actor.new": 1}}, r"actor\.new: None and 1; data\.seed"),
+        ({"config": {"data.other": 5, "actor.new": 1}}, r"actor\.new: None and 1; data\.other"),
+        # The seed sets this one.
+        (
+            {"config": {"data.seed": 5}},
+            r"not made with the study's overrides .*data\.seed: 5, not 2",
+        ),
         # What the recipes set: another value than they say, as of an earlier version of them.
         ({"config": {"seal.weights.w_max": 5.0}}, r"seal\.weights\.w_max: 1\.0 and 5\.0"),
         ({"record": {"versions": {"verl": "0.9.2"}}}, r"different versions, versions\.verl"),
         ({"record": {"data": {"data/train.parquet": "bb"}}}, "different data files"),
         ({"record": {"policy": {"model.safetensors": "bb"}}}, "different starting policies"),
+        ({"record": {"policy": {}}}, "different starting policies, .*: none"),
+        (
+            {"record": {"policy": {**RECORD["policy"], "adapter.safetensors": "bb"}}},
+            r"different starting policies, policy\.adapter\.safetensors: .*: none",
+        ),
+        ({"record": {"data": {"data/other.parquet": "aa"}}}, "different data files"),
         ({"record": {"interface_texts": "4567"}}, "different texts of the interface"),
         ({"record": {"service_versions": {"bfcl-eval": "1"}}}, "different versions of the service"),
         ({"dropped": 1}, r"lost groups unequally .* seal 2 of 32"),
@@ -96,10 +108,27 @@ def test_the_projects_own_names_and_folders_may_differ() -> None:
     assert check(study, runs) == []
 
 
+def test_files_that_tell_how_a_policy_was_made_may_differ(tmp_path: Path) -> None:
+    policy = {**RECORD["policy"], "built.json": "with another time"}
+    assert checked(tmp_path, record={"policy": policy}) == []
+
+
+def test_runs_that_a_changed_study_would_make_otherwise_are_refused(tmp_path: Path) -> None:
+    checked(tmp_path)
+    changed = replace(STUDY, overrides=("actor.lr=5",))
+    with pytest.raises(
+        StudyError, match=r"made-vanilla-s1 was not made .*actor\.lr: 0.0001, not 5"
+    ):
+        check(changed, read_runs(tmp_path, changed), compose)
+
+
 def test_another_commit_or_machine_is_told(tmp_path: Path) -> None:
     machine = {**RECORD["machine"], "cpu": "another"}
-    said = checked(tmp_path, record={"git": {"commit": "d" * 40}, "machine": machine})
+    git = {**RECORD["git"], "commit": "d" * 40, "changed": True, "untracked": ["seal/new.py"]}
+    said = checked(tmp_path, record={"git": git, "machine": machine})
     assert [one.partition(":")[0] for one in said] == [
         "runs have different code, git.commit",
+        "runs have different uncommitted code, git.changed",
+        "runs have different uncommitted code, git.untracked",
         "runs have different machines, machine.cpu",
     ]

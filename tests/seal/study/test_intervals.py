@@ -111,6 +111,46 @@ def test_tasks_of_a_scenario_are_drawn_together() -> None:
     assert missed["scenarios"] <= 18 < missed["tasks"]
 
 
+def test_easy_categories_and_large_scenarios_do_not_look_like_good_scores() -> None:
+    """A draw with more of them has other weights, not other scores."""
+    categories = ["easy"] * 12 + ["hard"] * 12
+    # Scenarios of one to four tasks, of one or both categories.
+    scenarios = [str(number % 7) for number in range(12)] + [str(number) for number in range(12)]
+    levels = np.array([0.9] * 12 + [0.1] * 12)
+    sure = mean(np.tile(levels, (4, 1)), categories, scenarios)
+    assert sure.value == pytest.approx(0.5)
+    assert (sure.low, sure.high) == (None, None)
+    draw = np.random.default_rng(4)
+    missed = 0
+    for _ in range(200):
+        scores = levels + crossed(draw, 4, 24, 0.02, 0.1)
+        found = mean(scores, categories, scenarios)
+        assert found.low is not None and found.high is not None
+        missed += not found.low <= 0.5 <= found.high
+    assert missed <= 18
+
+
+def shares(draw: np.random.Generator) -> Matrix:
+    """Scores of 5 seeds and 24 tasks around 0.5, the tasks spread alike every time."""
+    level = draw.normal(0, 0.2, (5, 1)) + draw.permuted(np.linspace(-0.2, 0.2, 24))
+    return np.asarray(0.5 + level + draw.normal(0, 0.05, (5, 24)))
+
+
+def test_intervals_of_other_statistics_cover_the_truth_too() -> None:
+    draw = np.random.default_rng(8)
+    missed = Counter[str]()
+    for _ in range(60):
+        ours, theirs = shares(draw), shares(draw)
+        for name, found in (
+            ("interquartile mean", interquartile_mean(ours)),
+            ("improvement", probability_of_improvement(ours, theirs)),
+        ):
+            assert found.low is not None and found.high is not None
+            missed[name] += not found.low <= 0.5 <= found.high
+    # Of 60 intervals of 95 %, more than 8 miss with a chance of 1 %.
+    assert all(count <= 8 for count in missed.values())
+
+
 def test_p_values_agree_with_intervals() -> None:
     draw = np.random.default_rng(2)
     found = [mean(crossed(draw, 4, 30, 0.02, 0.1) + 0.05, ["a"] * 30) for _ in range(60)]

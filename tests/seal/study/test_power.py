@@ -13,6 +13,7 @@ def test_the_spread_of_made_up_runs_is_found() -> None:
     found = spread(scores)
     assert found.seeds == pytest.approx(0.05, rel=0.3)
     assert found.noise == pytest.approx(0.2, rel=0.05)
+    assert found.runs == pytest.approx(scores.mean(axis=1).std(ddof=1))
 
 
 def test_one_run_has_no_spread() -> None:
@@ -20,12 +21,17 @@ def test_one_run_has_no_spread() -> None:
         spread(np.zeros((1, 9)))
 
 
-def test_more_seeds_find_less_and_noise_hides_more() -> None:
-    few = detectable(Spread(0.02, 0.2), seeds=4, tasks=32)
-    many = detectable(Spread(0.02, 0.2), seeds=8, tasks=32)
-    noisy = detectable(Spread(0.02, 0.5), seeds=8, tasks=32)
-    assert few is not None and many is not None and noisy is not None
-    assert many < few and many < noisy
+def varies(seeds: float, noise: float, tasks: int = 32) -> Spread:
+    return Spread(seeds, noise, float(np.hypot(seeds, noise / np.sqrt(tasks))))
+
+
+def test_more_seeds_find_less_and_noise_and_comparisons_hide_more() -> None:
+    few = detectable(varies(0.02, 0.2), seeds=4, tasks=32)
+    many = detectable(varies(0.02, 0.2), seeds=8, tasks=32)
+    noisy = detectable(varies(0.02, 0.5), seeds=8, tasks=32)
+    corrected = detectable(varies(0.02, 0.2), seeds=8, tasks=32, comparisons=10)
+    assert few and many and noisy and corrected
+    assert many < few and many < noisy and many < corrected
     # Known variance: (1.96 + 0.84) * sqrt(2) * sqrt(0.02^2 + 0.2^2 / 32) / sqrt(8) is 0.057.
     assert 0.05 <= many <= 0.09
-    assert detectable(Spread(1.0, 0.2), seeds=2, tasks=32) is None
+    assert detectable(varies(1.0, 0.2), seeds=2, tasks=32) is None

@@ -2,16 +2,18 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from study_material import compose, drawn, write_run
 
+from seal.records.json_lines import append_json_lines
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError
-from seal.study.launch_log import Launches
-from seal.study.launching import keep_study, read_runs
+from seal.study.launch_log import LAUNCHES, Launches, read_launches
+from seal.study.launching import keep_study, read_runs, study_folder
 from seal.study.logs import keep
 from seal.study.report import report
 
@@ -114,7 +116,7 @@ def test_means_are_those_of_the_logs(tmp_path: Path) -> None:
     for recipe, seed in STUDY.runs():
         lift = {"vanilla": 0.0, "seal": 1.0, "placebo": 0.5}[recipe]
         scores = {
-            2: {
+            4: {
                 "held_out": {
                     "multi_turn_base_1": [0.0, lift],
                     "multi_turn_miss_func_1": [1.0, 1.0],
@@ -136,13 +138,74 @@ def test_means_are_those_of_the_logs(tmp_path: Path) -> None:
     assert training["interface"] == {"schema_cues": {"2": 1.0}}
     assert document["cost"]["seal"] == pytest.approx(
         {
-            "trained_tokens": 1000,
+            "tokens": 1000,
             "step_s": 10.0,
             "wall_s": 20.0,
             "core_hours": 40 / 3600,
             "gpu_hours": 0.0,
         }
     )
+
+
+def test_variants_with_fewer_seeds_are_not_in_the_primary_comparison(tmp_path: Path) -> None:
+    study = replace(STUDY, fewer_seeds={"seal": (1, 2, 3)})
+    write_study(tmp_path)
+    document = report(study, read_runs(tmp_path, study), {}, {}, compose)
+    variant = figure(document, "seal", "declared")["against_baseline"]["difference"]
+    assert variant["excludes_zero"] and not variant["notable"]
+    placebo = figure(document, "placebo", "declared")["against_baseline"]["difference"]
+    assert placebo["p_value_corrected"] == placebo["p_value"]
+
+
+def test_a_declared_step_without_a_validation_is_refused(tmp_path: Path) -> None:
+    study = replace(STUDY, declared_step=3)
+    write_study(tmp_path)
+    with pytest.raises(StudyError, match="no validation of suite 'held_out' at step 3"):
+        report(study, read_runs(tmp_path, study), {}, {}, compose)
+
+
+def test_a_run_whose_validation_is_missing_is_refused(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    (tmp_path / "experiments/tech_synthetic/made-seal-s2/validation_log/2.jsonl").unlink()
+    with pytest.raises(StudyError, match=r"made-seal-s2 has .* at steps \[0, 4\], made-vanilla-s1"):
+        made(tmp_path)
+
+
+@pytest.mark.parametrize("gone", ["loop/rounds.jsonl", "metrics.jsonl"])
+def test_a_finished_run_without_its_logs_is_refused(tmp_path: Path, gone: str) -> None:
+    write_study(tmp_path)
+    for path in (tmp_path / "experiments/made-seal-s2").glob(gone.replace(".jsonl", "*.jsonl")):
+        path.unlink()
+    with pytest.raises(StudyError, match="logs of made-seal-s2 cannot be read: .* is missing"):
+        made(tmp_path)
+
+
+def test_runs_that_shared_the_machine_are_noted(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    folder = study_folder(tmp_path, STUDY)
+    folder.mkdir(parents=True)
+    for run, started, ended, place in (
+        ("made-vanilla-s1", 0, 100, None),
+        ("made-seal-s1", 50, 150, None),
+        ("made-seal-s2", 150, 200, None),
+        ("made-seal-s3", 150, 200, "head.made.up:6379"),
+    ):
+        line = {"run": run, "code": 0, "started": started, "ended": ended, "place": place}
+        append_json_lines(folder / LAUNCHES, line)
+    launches = read_launches(folder)
+    (note,) = report(STUDY, read_runs(tmp_path, STUDY), {}, launches, compose)["notes"]
+    assert note.startswith("2 of 4 runs shared the machine")
+    assert note.endswith(": made-vanilla-s1, made-seal-s1")
+    # An address is kept as a number.
+    keep_study(tmp_path, STUDY, tmp_path / "kept")
+    kept = (study_folder(tmp_path / "kept", STUDY) / LAUNCHES).read_text()
+    assert "cluster 1" in kept and "made.up" not in kept
+
+
+def test_a_damaged_line_of_the_launch_log_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / LAUNCHES).write_text('{"run": "made-seal-s1"}\n')
+    with pytest.raises(StudyError, match="launches.jsonl has a damaged line: 'code'"):
+        read_launches(tmp_path)
 
 
 def test_tasks_can_be_left_out(tmp_path: Path) -> None:
@@ -171,7 +234,13 @@ def test_a_run_that_did_not_finish_is_counted_and_not_dropped_silently(tmp_path:
     assert figure(document, "placebo")["seeds"] == [1, 2, 3]
     # Paired by the seeds that both have.
     assert figure(document, "placebo")["against_baseline"]["seeds"] == [1, 2, 3]
-    assert "**The study is not complete.**" in pages.page(document)
+    page = pages.page(document)
+    assert "**The study is not complete.**" in page
+    placebos = [line for line in page.splitlines() if line.startswith("| placebo")]
+    assert any(line.split("|")[-3].endswith("on seeds 1, 2, 3 ") for line in placebos)
+    # Nothing is bold before the whole primary comparison is there, not even what is sure.
+    assert not figure(document, "seal", "declared")["against_baseline"]["difference"]["notable"]
+    assert "| **" not in page
     # Failed and interrupted launches cost as well. The study did not launch the other runs.
     assert document["cost"]["seal"]["wall_s"] == (400 + 100 + 2 * 40) / 4
     assert document["cost"]["vanilla"]["wall_s"] == 40
@@ -234,6 +303,9 @@ def test_what_is_kept_gives_the_same_report(tmp_path: Path) -> None:
 def test_what_is_kept_tells_no_folder_and_host_and_can_be_kept_again(tmp_path: Path) -> None:
     write_study(tmp_path / "all")
     keep_study(tmp_path / "all", STUDY, tmp_path / "kept")
+    stale = tmp_path / "again/launcher_record/made-seal-s2/resumed_1/config.yaml"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("of an earlier copy")
     keep_study(tmp_path / "kept", STUDY, tmp_path / "again")
     kept, again = (
         {file.relative_to(folder): file.read_text() for file in folder.rglob("*") if file.is_file()}
