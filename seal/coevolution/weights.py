@@ -9,11 +9,12 @@ its sign: labels decide how much a trajectory counts, not whether it is good.
 
 This is the paper's weight and the default. `WeightConfig` holds variants: one weight for the tokens
 of each turn instead of one for the trajectory, weights only for one sign of the advantage, weights
-whose mean over a GRPO group or a batch is 1, and a lower mass of turns that only follow from an
-earlier failure. Two assignments are controls. "shuffled" gives each trajectory the weight of
-another one of the batch, so the weights are the same but carry no information. "mean" gives all
-trajectories the mean weight of the batch. The utilities rho are an argument, because `utilities`
-may change them from round to round.
+whose mean over a GRPO group or a batch is 1, weights that balance the signs of a group's advantages
+(`seal.train.advantages`), and a lower mass of turns that only follow from an earlier failure. Two
+assignments are controls. "shuffled" gives each trajectory the weight of another one of the batch,
+so the weights are the same but carry no information. "mean" gives all trajectories the mean weight
+of the batch. The utilities rho are an argument, because `utilities` may change them from round to
+round.
 """
 
 import math
@@ -29,7 +30,7 @@ from seal.coevolution.profile import LabeledTurn
 
 Scope: TypeAlias = Literal["trajectory", "turn"]
 AppliesTo: TypeAlias = Literal["all", "positive", "negative"]
-Normalize: TypeAlias = Literal["none", "group", "batch"]
+Normalize: TypeAlias = Literal["none", "group", "batch", "balanced"]
 Assignment: TypeAlias = Literal["own", "shuffled", "mean"]
 
 UTILITIES: Mapping[Label, float] = {
@@ -70,7 +71,11 @@ class WeightConfig:
     applies_to: AppliesTo = "all"
     """Sign of the advantages that are weighted (paper: all)."""
     normalize: Normalize = "none"
-    """Where the mean weight is made 1: nowhere (paper), in each GRPO group, or in the batch."""
+    """Where the mean weight is made 1: nowhere (paper), in each GRPO group, or in the batch.
+
+    "balanced" scales the weights of each group's failures instead, such that its weighted
+    advantages add up to 0 over its tokens (`seal.train.advantages.balanced`).
+    """
     cascade_share: float = 1.0
     """Mass of a turn that failed only because an earlier one had, in [0, 1] (paper: 1)."""
     assignment: Assignment = "own"
@@ -183,9 +188,9 @@ def batch_weights(
     """For each trajectory of a batch, in order, one weight for each of its turns.
 
     In scope "trajectory" the weight is repeated for every turn. A trajectory without turns has the
-    single weight 1.0. With `normalize`, weights are divided by the mean of the trajectories' mean
-    weights in the GRPO group or in the batch; they are not clipped again. Trajectories with
-    advantages of both signs count for this mean.
+    single weight 1.0. With `normalize` "group" or "batch", weights are divided by the mean of the
+    trajectories' mean weights there; they are not clipped again. Trajectories with advantages of
+    both signs count for this mean. "balanced" needs the advantages, so it comes later.
 
     Args:
         trajectories: The turns of each trajectory.
@@ -221,7 +226,7 @@ def batch_weights(
             (weight,) * max(1, len(turns))
             for weight, turns in zip(whole, trajectories, strict=True)
         ]
-    if config.normalize == "none":
+    if config.normalize in ("none", "balanced"):
         return weights
     pools = groups if config.normalize == "group" else ["batch"] * len(groups)
     means: dict[str, list[float]] = {}

@@ -54,6 +54,8 @@ class Study:
     """Estimated minutes of a run, used until a run has been timed."""
     fewer_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Seeds of recipes that have only some of the study's seeds."""
+    contrasts: tuple[tuple[str, str], ...] = ()
+    """Pairs of recipes to compare beside those with the baseline, e.g. ("seal", "placebo")."""
 
     def seeds_of(self, recipe: str) -> tuple[int, ...]:
         """Seeds of one recipe."""
@@ -132,6 +134,7 @@ def _study(name: str, read: dict[str, Any]) -> Study:
     values["seeds"] = _seeds("seeds", read["seeds"])
     fewer = read.get("fewer_seeds", {})
     values["fewer_seeds"] = {str(key): _seeds(key, one) for key, one in fewer.items()}
+    values["contrasts"] = tuple(_pair(one) for one in read.get("contrasts", []))
     return Study(name=name, **values)
 
 
@@ -139,6 +142,13 @@ def _texts(key: object, values: Any) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
         raise ValueError(f"{key}: expected a list of texts, got {values!r:.80}")
     return tuple(values)
+
+
+def _pair(values: Any) -> tuple[str, str]:
+    names = _texts("contrasts", values)
+    if len(set(names)) != 2 or len(names) != 2:
+        raise ValueError(f"contrasts: expected pairs of two recipes, got {values!r:.80}")
+    return names[0], names[1]
 
 
 def _seeds(key: object, values: Any) -> tuple[int, ...]:
@@ -153,7 +163,8 @@ def _check(study: Study) -> None:
     for name in (study.name, *study.recipes):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]{0,39}", name):
             raise ValueError(f"{name!r} names folders: use letters, digits and '_', at most 40")
-    for name in (study.baseline, *study.fewer_seeds):
+    pairs = [name for pair in study.contrasts for name in pair]
+    for name in (study.baseline, *study.fewer_seeds, *pairs):
         if name not in study.recipes:
             raise ValueError(f"{name!r} is none of recipes: {', '.join(study.recipes)}")
     for name, seeds in study.fewer_seeds.items():

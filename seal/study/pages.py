@@ -99,16 +99,7 @@ def _table(figures: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Iterat
         *("difference", "probability of improvement"),
     )
     for one in figures:
-        against = one.get("against_baseline")
-        difference = improvement = "-"
-        if against:
-            found = against["difference"]
-            mark = "**" if found["notable"] else ""
-            difference = f"{mark}{_points(found, sign=True)}{mark}"
-            if list(against["seeds"]) != list(seeds):
-                named = ", ".join(str(seed) for seed in against["seeds"])
-                difference += f" on seed{'s'[: len(against['seeds']) > 1]} {named}"
-            improvement = _points(against["probability_of_improvement"])
+        difference, improvement = _against(one.get("against_baseline"), seeds)
         yield _row(
             one["recipe"],
             str(len(one["seeds"])),
@@ -122,6 +113,28 @@ def _table(figures: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Iterat
             improvement,
         )
     yield ""
+    contrasts = [
+        (f"`{one['recipe']}` - `{other}`", *_against(found, seeds))
+        for one in figures
+        for other, found in one["contrasts"].items()
+    ]
+    if contrasts:
+        yield from _head("contrast", "difference", "probability of improvement")
+        yield from (_row(*cells) for cells in contrasts)
+        yield ""
+
+
+def _against(against: Mapping[str, Any] | None, seeds: Sequence[int]) -> tuple[str, str]:
+    """A difference and a probability of improvement as cells."""
+    if against is None:
+        return "-", "-"
+    found = against["difference"]
+    mark = "**" if found["notable"] else ""
+    difference = f"{mark}{_points(found, sign=True)}{mark}"
+    if list(against["seeds"]) != list(seeds):
+        named = ", ".join(str(seed) for seed in against["seeds"])
+        difference += f" on seed{'s'[: len(against['seeds']) > 1]} {named}"
+    return difference, _points(against["probability_of_improvement"])
 
 
 def _training(training: Mapping[str, Any]) -> Iterator[str]:

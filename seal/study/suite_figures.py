@@ -1,4 +1,4 @@
-"""The figures of one suite: each recipe at the step of each rule, and against the baseline.
+"""The figures of one suite: each recipe at the step of each rule, against the baseline and others.
 
 In: the suite and the finished runs. Out: plain values, shares from 0 to 1.
 """
@@ -53,6 +53,11 @@ def suite_figures(
             baseline = by_rule.get((rule, study.baseline))
             if recipe != study.baseline and baseline is not None:
                 figure["against_baseline"] = _against(suite, columns, found, baseline)
+            figure["contrasts"] = {
+                other: _against(suite, columns, found, by_rule[rule, other])
+                for one, other in study.contrasts
+                if one == recipe and (rule, other) in by_rule
+            }
             figures.append(figure)
     if suite.name == study.suites[0]:
         _mark_notable(study, figures)
@@ -95,7 +100,7 @@ def _within(estimate: intervals.Estimate, least: float) -> intervals.Estimate:
 def _against(
     suite: Suite, columns: Sequence[int], ours: Counted, baseline: Counted
 ) -> dict[str, Any] | None:
-    """Difference from the baseline, paired by seed and task; None without a common seed."""
+    """Difference from another recipe, paired by seed and task; None without a common seed."""
     both = [seed for seed in ours.seeds if seed in baseline.seeds]
     if not both:
         return None

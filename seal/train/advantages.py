@@ -33,6 +33,43 @@ def weighted(
     return advantage * torch.tensor(weights, dtype=advantage.dtype)
 
 
+def balanced(
+    advantages: Sequence[torch.Tensor], weights: Sequence[tuple[float, ...]], groups: Sequence[str]
+) -> tuple[list[torch.Tensor], list[tuple[float, ...]]]:
+    """Advantages and weights such that each group's advantages add up to 0 over its tokens.
+
+    The negative ones are scaled, so no advantage changes its sign. GRPO's advantages add up to 0
+    over a group's rollouts. They do not over its tokens, if failures are longer than passes, and
+    not with weights, if failures weigh more. Then a round pushes down more than it pushes up
+    (`seal/advantage/token_mean_after` is negative). This variant is the project's own.
+
+    Args:
+        advantages: The weighted advantages of each rollout, shape (response tokens,), of one sign.
+        weights: The weight of each turn of each rollout.
+        groups: The GRPO group of each rollout. A group whose advantages do not have both signs
+            stays as it is.
+    """
+    sums = [float(one.sum()) for one in advantages]
+    positive: dict[str, float] = {}
+    negative: dict[str, float] = {}
+    for group, total in zip(groups, sums, strict=True):
+        side = positive if total > 0 else negative
+        side[group] = side.get(group, 0.0) + total
+    factors = [
+        positive[group] / -negative[group]
+        if total < 0 and positive.get(group) and negative.get(group)
+        else 1.0
+        for group, total in zip(groups, sums, strict=True)
+    ]
+    return (
+        [one * factor for one, factor in zip(advantages, factors, strict=True)],
+        [
+            tuple(weight * factor for weight in one)
+            for one, factor in zip(weights, factors, strict=True)
+        ],
+    )
+
+
 def advantage_metrics(
     before: Sequence[torch.Tensor],
     after: Sequence[torch.Tensor],

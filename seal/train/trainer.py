@@ -28,7 +28,7 @@ from seal.coevolution.interface import Interface
 from seal.coevolution.weights import batch_weights
 from seal.records.loop_log import LoopLog
 from seal.train import gate, validation
-from seal.train.advantages import weighted
+from seal.train.advantages import balanced, weighted
 from seal.train.checkpoints import CheckpointKeeper
 from seal.train.engine_watch import EngineWatch
 from seal.train.round_batch import RoundBatch
@@ -101,6 +101,8 @@ class SealTrainer(PPOTrainerSync):
                 played.advantages, played.records, weights, strict=True
             )
         ]
+        if config.normalize == "balanced":
+            advantages, weights = balanced(advantages, weights, played.groups)
         played.write(advantages)
         self._round_log.weighted(
             step, played, weights, advantages, self._state, self._interface, metrics

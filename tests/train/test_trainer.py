@@ -192,6 +192,21 @@ def test_normalised_weights_do_not_count_padding(
     assert metrics["seal/weight/mean"] == pytest.approx(1.0)
 
 
+def test_balanced_weights_push_a_group_down_as_much_as_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(tmp_path, WeightConfig(normalize="balanced"))
+    metrics: dict[str, Any] = {}
+    found = advantages_after(made, monkeypatch, metrics, multiple_of=4)
+    # Two tokens of 0.5 in the group "a", so its three others are -1/3. "b" has one sign alone.
+    assert found["a_0_0"] == [0.5, 0.5]
+    assert found["a_1_0"] == pytest.approx([-1 / 3] * 3)
+    assert found["b_0_0"] == [0.375]
+    assert metrics["seal/advantage/token_mean_after"] == pytest.approx(0.375 / 6)
+    logged = {line["uid"]: line["weights"] for line in LineReader(tmp_path / ROLLOUTS).new()}
+    assert logged["a_1_0"] == pytest.approx([2 / 3] * 2)
+
+
 def test_the_control_mean_gives_all_the_same_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ configs = st.builds(
     w_min=st.floats(0.01, 1.0),
     w_max=st.floats(1.0, 10.0),
     scope=st.sampled_from(["trajectory", "turn"]),
-    normalize=st.sampled_from(["none", "group", "batch"]),
+    normalize=st.sampled_from(["none", "group", "batch", "balanced"]),
     cascade_share=st.floats(0, 1),
 )
 
@@ -219,7 +219,7 @@ def test_batch_weights_are_positive_and_finite_and_their_mean_is_as_configured(
         for group in set(groups):
             of_group = [m for m, name in zip(means, groups, strict=True) if name == group]
             assert fmean(of_group) == pytest.approx(1.0)
-    if config.normalize == "none":
+    if config.normalize in ("none", "balanced"):
         assert all(config.w_min <= weight <= config.w_max for one in weights for weight in one)
 
 
@@ -279,7 +279,7 @@ def test_the_defaults_are_the_papers() -> None:
         ({"cascade_share": math.nan}, "cascade_share"),
         ({"scope": "token"}, "scope must be one of trajectory, turn, got 'token'"),
         ({"applies_to": "none"}, "applies_to must be one of all, positive, negative"),
-        ({"normalize": "round"}, "normalize must be one of none, group, batch"),
+        ({"normalize": "round"}, "normalize must be one of none, group, batch, balanced"),
         ({"assignment": "other"}, "assignment must be one of own, shuffled, mean"),
         ({"assignment": "shuffled", "scope": "turn"}, "set scope to trajectory"),
         ({"utilities": {**UTILITIES, Label.PASS: 0.0}}, "utility of pass .* got 0.0"),

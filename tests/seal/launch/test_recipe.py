@@ -135,6 +135,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "random_interface": {".seal.interface.choice": "random"},
     "turn_weights": {".seal.weights.scope": "turn"},
     "normalized_weights": {".seal.weights.normalize": "group"},
+    "balanced_weights": {".seal.weights.normalize": "balanced"},
     "positive_weights": {".seal.weights.applies_to": "positive"},
     "negative_weights": {".seal.weights.applies_to": "negative"},
     "shared_interface": {".seal.exposure.share": 0.5},

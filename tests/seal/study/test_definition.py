@@ -39,6 +39,9 @@ def test_runs_go_seed_by_seed_those_of_recipes_with_all_seeds_first(tmp_path: Pa
     [
         ("conf: exp/quickstart.yaml", "", "conf is missing"),
         ("suites: [fixed]", "suites: []", "suites is empty"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\ncontrasts: [[seal, grpo]]", "'grpo' is none of recipes"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\ncontrasts: [[seal, seal]]", "pairs of two recipes"),
+        ("seeds: [1, 2]", "seeds: [1, 2]\ncontrasts: [seal]", "contrasts: expected a list"),
         ("suites: [fixed]", "suites: fixed", "suites: expected a list of texts, got 'fixed'"),
         ("seeds: [1, 2]", "seeds: [1, 1]", "a seed occurs twice"),
         ("seeds: [1, 2]", "seeds: [one]", "expected a list of whole numbers"),

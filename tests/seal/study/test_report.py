@@ -157,6 +157,25 @@ def test_variants_with_fewer_seeds_are_not_in_the_primary_comparison(tmp_path: P
     assert placebo["p_value_corrected"] == placebo["p_value"]
 
 
+def test_a_contrast_compares_two_recipes_of_which_none_is_the_baseline(tmp_path: Path) -> None:
+    study = replace(STUDY, contrasts=(("seal", "placebo"), ("placebo", "vanilla")))
+    write_study(tmp_path)
+    document = report(study, read_runs(tmp_path, study), {}, {}, compose)
+    seal, placebo = (figure(document, name, "declared") for name in ("seal", "placebo"))
+    found = seal["contrasts"]["placebo"]
+    assert found["difference"]["excludes_zero"] and not found["difference"]["notable"]
+    assert found["difference"]["value"] == pytest.approx(
+        seal["mean"]["value"] - placebo["mean"]["value"]
+    )
+    # The same comparison by either way, but only the primary one is corrected and marked.
+    ours, primary = placebo["contrasts"]["vanilla"], placebo["against_baseline"]
+    assert ours["difference"]["low"] == primary["difference"]["low"]
+    assert "p_value_corrected" in primary["difference"]
+    assert "p_value_corrected" not in ours["difference"]
+    lines = pages.page(document).splitlines()
+    assert any(line.startswith("| `seal` - `placebo` | +") for line in lines)
+
+
 def test_a_declared_step_without_a_validation_is_refused(tmp_path: Path) -> None:
     study = replace(STUDY, declared_step=3)
     write_study(tmp_path)
