@@ -20,8 +20,12 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw all plots; returns the files."""
     files: list[Path] = []
     for name, suite in document["suites"].items():
-        panels = {f"suite {name}, mean of the seeds (%)": suite["curves"]}
-        files += _figure(panels, folder / name, scale=100)
+        steps = {step for by_step in suite["curves"].values() for step in by_step}
+        if len(steps) == 1:
+            files += _forest(name, suite["figures"], document["study"]["baseline"], folder / name)
+        else:
+            panels = {f"suite {name}, mean of the seeds (%)": suite["curves"]}
+            files += _figure(panels, folder / name, scale=100)
     training = document["training"]
     metrics = {recipe: one["metrics"] for recipe, one in training.items()}
     names = list(dict.fromkeys(key for one in metrics.values() for key in one))
@@ -50,6 +54,35 @@ def _figure(
     ncols = min(2 * min(_COLUMNS, len(panels)), len(labels))
     figure.legend(handles, labels, loc="outside lower center", ncols=ncols)
     yield from _saved(figure, path)
+
+
+def _forest(
+    name: str, figures: Iterable[Mapping[str, Any]], baseline: str, path: Path
+) -> Iterator[Path]:
+    """A suite that was played once: each recipe's mean and seeds, and its difference."""
+    rows = [one for one in figures if (one["tasks"], one["step_rule"]) == ("all", "last")]
+    titles = (f"suite {name}, mean and seeds (%)", f"difference to {baseline} (points)")
+    figure, (scores, differences) = _panels(titles)
+    for place, one in enumerate(rows):
+        colour = COLOURS[place % len(COLOURS)]
+        _estimate(scores, one["mean"], place, colour)
+        seeds = [100 * score for score in one["by_seed"]]
+        scores.plot(seeds, [place + 0.2] * len(seeds), "|", color=colour)
+        if one.get("against_baseline"):
+            _estimate(differences, one["against_baseline"]["difference"], place, colour)
+    differences.axvline(0, color="black", linewidth=1)
+    for axes in (scores, differences):
+        axes.set_yticks(range(len(rows)), [one["recipe"] for one in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(alpha=0.3)
+    yield from _saved(figure, path)
+
+
+def _estimate(axes: Any, estimate: Mapping[str, Any], place: int, colour: str) -> None:
+    axes.plot(100 * estimate["value"], place, "o", color=colour)
+    if estimate["low"] is not None:
+        ends = [100 * estimate["low"], 100 * estimate["high"]]
+        axes.plot(ends, [place, place], color=colour)
 
 
 def _timeline(training: Mapping[str, Any], path: Path) -> Iterator[Path]:
@@ -110,11 +143,7 @@ def _curves(axes: Any, curves: Mapping[str, Mapping[str, Mapping[str, Any]]], sc
         axes.plot(steps, means, style, color=colour, label=recipe, marker=".")
         if all(band["low"] is not None and band["seeds"] >= _BAND_SEEDS for band in bands):
             lows, highs = ([scale * band[end] for band in bands] for end in ("low", "high"))
-            if len(steps) > 1:
-                axes.fill_between(steps, lows, highs, color=colour, alpha=0.1, linewidth=0)
-            else:
-                reach = [[means[0] - lows[0]], [highs[0] - means[0]]]
-                axes.errorbar(steps, means, reach, color=colour, capsize=4)
+            axes.fill_between(steps, lows, highs, color=colour, alpha=0.1, linewidth=0)
     # Wide bands are cut off, because the lines would look flat beside them.
     every = [scale * band["mean"] for by_step in curves.values() for band in by_step.values()]
     margin = 0.6 * (max(every) - min(every)) or 0.1 * scale

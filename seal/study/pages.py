@@ -51,7 +51,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Iterator[str]:
     yield f"## Suite {name}\n"
     yield f"{suite['tasks']} tasks, {suite['rollouts']} rollouts each.\n"
-    yield f"![Scores of suite {name} over training]({name}.svg)\n"
+    yield f"![Scores of suite {name}]({name}.svg)\n"
     for kind, rules, part in _tables(suite["figures"]):
         which = "" if kind == "all" else f", {kind}"
         said = ", also ".join(RULES[rule] for rule in rules)

@@ -362,3 +362,16 @@ def test_the_page_and_the_figures_hold_the_figures(tmp_path: Path) -> None:
     assert all(f"({name}.svg)" in page for name in drawn)
     svg = (tmp_path / "held_out.svg").read_text()
     assert svg.startswith("<?xml") and all(path.stat().st_size > 5000 for path in drawn_files)
+
+
+def test_a_suite_that_was_played_once_is_drawn_with_its_differences(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    document = json.loads(json.dumps(made(tmp_path)))
+    suite = document["suites"]["held_out"]
+    for by_step in suite["curves"].values():
+        for step in list(by_step)[:-1]:
+            del by_step[step]
+    figures.draw(document, tmp_path)
+    svg = (tmp_path / "held_out.svg").read_text()
+    for text in ("difference to vanilla (points)", "mean and seeds", "seal", "placebo"):
+        assert text in svg
