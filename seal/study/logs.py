@@ -25,7 +25,16 @@ FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
 _LEFT_OUT_OF_A_RECORD = ("command_line", "ray_address", "host")
 """What a report does not need and a published log need not tell: folders and names of machines."""
 _KEPT_OF_A_ROUND = ("time", "step", "metrics", "rollouts", "dropped_groups", "labels", "interface")
-_KEPT_OF_A_ROLLOUT = ("step", "suite", "task_id", "category", "score", "truncated", "ended")
+_KEPT_OF_A_ROLLOUT = (
+    "step",
+    "suite",
+    "task_id",
+    "category",
+    "score",
+    "truncated",
+    "ended",
+    "response_tokens",
+)
 _KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens")
 
 

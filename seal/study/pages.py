@@ -58,6 +58,13 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
         declared = f" ({study['declared_step']})" if "declared" in rules else ""
         yield f"### {said.capitalize()}{declared}{which}\n"
         yield from _table(part, study["seeds"])
+    if any(value is not None for one in suite["tokens"].values() for value in one.values()):
+        yield "Mean tokens of a dialogue after its prompt, at the last step:\n"
+        yield from _head("recipe", "passed", "failed")
+        for recipe, one in suite["tokens"].items():
+            cells = ("-" if value is None else f"{value:.0f}" for value in one.values())
+            yield _row(recipe, *cells)
+        yield ""
     selection = suite["selection"]
     if selection["optimism"] is not None:
         other = RULES[selection["against"]]

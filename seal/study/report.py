@@ -147,7 +147,25 @@ def _suite(
             "optimism": optimism(suite, study, runs, reference),
         },
         "curves": {recipe: _bands(curve(suite.name, recipe, runs)) for recipe in recipes},
+        "tokens": {recipe: _tokens(suite, recipe, study, runs) for recipe in recipes},
     }
+
+
+def _tokens(suite: Suite, recipe: str, study: Study, runs: Runs) -> dict[str, float | None]:
+    """Mean tokens after the prompt of a recipe's rollouts that passed, and of those that failed.
+
+    Counted at the last step of its runs. None: there is no such rollout, or the log has no tokens.
+    """
+    found: dict[str, list[int]] = {"passed": [], "failed": []}
+    for (name, _), logs in runs.items():
+        if name != recipe:
+            continue
+        step = step_of(LAST, suite.name, logs, study)
+        for rollout in logs.validations.get(step, ()) if step is not None else ():
+            if rollout.suite == suite.name and rollout.response_tokens is not None:
+                outcome = "passed" if rollout.score > 0 else "failed"
+                found[outcome].append(rollout.response_tokens)
+    return {outcome: fmean(tokens) if tokens else None for outcome, tokens in found.items()}
 
 
 def _training(recipe: str, runs: Runs) -> dict[str, Any]:

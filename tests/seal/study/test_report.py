@@ -364,6 +364,13 @@ def test_the_page_and_the_figures_hold_the_figures(tmp_path: Path) -> None:
     assert svg.startswith("<?xml") and all(path.stat().st_size > 5000 for path in drawn_files)
 
 
+def test_the_lengths_of_dialogues_that_passed_and_failed_are_told_apart(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    document = made(tmp_path)
+    assert document["suites"]["held_out"]["tokens"]["seal"] == {"passed": 100, "failed": 300}
+    assert "| placebo | 100 | 300 |" in pages.page(document).splitlines()
+
+
 def test_a_suite_that_was_played_once_is_drawn_with_its_differences(tmp_path: Path) -> None:
     write_study(tmp_path)
     document = json.loads(json.dumps(made(tmp_path)))
