@@ -41,7 +41,7 @@ if [ "$fast" = no ]; then
     part 'slow tests, trainer' "$trainer" -m pytest -q $spread -m slow tests/seal tests/scripts
     part 'slow tests, service' "$service" -m pytest -q $spread -m slow tests/env_service
     part 'pages in a browser' "$trainer" -m pytest -q -rs -m browser tests/browser
-    part 'end to end' "$trainer" -m pytest -q $spread -m e2e tests/e2e
+    part 'end to end' "$trainer" -m pytest -q --durations=10 -m e2e tests/e2e
     if [ ! -e .venv-bfcl-official/ready ]; then
         printf '\n== official bfcl program: NOT TESTED. scripts/setup_official.sh bfcl installs it (1.9 GB)\n'
     fi

@@ -19,6 +19,7 @@ from seal.launch.processes import Family
 from seal.records.json_lines import LineReader
 
 ROOT = Path(__file__).resolve().parents[1]
+POLICY = "experiments/e2e_policy"
 ROLLOUTS = 32
 CORRELATION = "training/rollout_actor_probs_pearson_corr"
 
@@ -67,16 +68,14 @@ class ShortRun:
     port: int = field(default_factory=free_port)
 
     def __post_init__(self) -> None:
-        # Its own, because other runs may be under way.
-        policy = f"experiments/{self.name}_policy"
         command = [
             *(sys.executable, "launcher.py", "--conf=exp/quickstart.yaml", "--with-bfcl"),
             *(*self.options, "--"),
             f"trainer.experiment_name={self.name}",
             f"env_service.env_url=http://127.0.0.1:{self.port}",
             f"trainer.total_training_steps={self.steps}",
-            f"actor_rollout_ref.model.path={policy}",
-            f"launcher.build_policy='scripts/make_tiny_policy.py --out {policy} --dialogues 24'",
+            f"actor_rollout_ref.model.path={POLICY}",
+            f"launcher.build_policy='scripts/make_tiny_policy.py --out {POLICY} --dialogues 24'",
             # A policy of a few seconds' warm-up: it has to move, not to be good. It hardly ever
             # passes a task, so its gradient is that of the entropy, which must not make it ramble.
             "seal.start_gate=null",
