@@ -92,7 +92,7 @@ ROOMS = (
         (
             *("seal.launch.listening", "seal.launch.processor", "seal.launch.recipe"),
             *("seal.records", "seal.train", "seal.warm_up"),
-            *("matplotlib", "tokenizers", "torch", "tqdm", "transformers"),
+            *("matplotlib", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
         ),
     ),
     Room(

@@ -1,0 +1,126 @@
+"""What training changed in a model, as a small file: one bit a weight.
+
+In: folders of one model before and after training. Out: a file with the sign of each weight's
+change and, for each row of a matrix, the mean absolute change. With the model before training it
+gives a model that is close to the trained one (BitDelta, arXiv 2402.10193, which has one size a
+matrix).
+
+Every weight is one sum in float32, so the same file gives the same weights on every processor. A
+warm-up that is repeated on another processor does not.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from seal.records.whole_file import whole_file
+from seal.warm_up.whole_folder import whole_folder
+
+BASE = "base"
+"""In the file's metadata: which weights the changes are to be added to."""
+SIGNS, SIZES, CHANGE = ".signs", ".sizes", ".change"
+"""Ends of names: bits and row means of a matrix's change; the change of any other tensor."""
+
+Weights = dict[str, torch.Tensor]
+
+
+class DeltaError(Exception):
+    """The file cannot be made or applied; the message says why and what to do."""
+
+
+def make_delta(base: Path, trained: Path, out: Path) -> None:
+    """Write what training changed.
+
+    Args:
+        base: Folder of the model before training.
+        trained: Folder of the model after training.
+        out: The file to write.
+
+    Raises:
+        DeltaError: The folders are no models, or not of the same shape.
+        OSError: The file cannot be written.
+    """
+    before, after = _load(base).state_dict(), _load(trained).state_dict()
+    if _shapes(before) != _shapes(after):
+        raise DeltaError(f"{trained} is no trained {base}: its weights have other names or shapes")
+    kept: Weights = {}
+    for name, weight in before.items():
+        change = after[name] - weight
+        if change.any():
+            kept.update(_packed(name, change))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(out) as path:
+        save_file(kept, path, metadata={BASE: digest(before)})
+
+
+def apply_delta(base: Path, delta: Path, out: Path) -> None:
+    """Write the folder of the model that a file describes, with the tokenizer of `base`.
+
+    Args:
+        base: Folder of the model before training.
+        delta: A file of `make_delta`.
+        out: The folder to make; complete or not there.
+
+    Raises:
+        DeltaError: The file is none of `make_delta`, or was made from another model.
+        OSError: The folder cannot be written, or exists.
+    """
+    try:
+        with safe_open(delta, "pt") as file:
+            made_from = (file.metadata() or {}).get(BASE)
+            kept = {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, FileNotFoundError) as error:
+        raise DeltaError(f"{delta} is no file of changed weights: {error}") from error
+    model = _load(base)
+    weights = model.state_dict()
+    if made_from != digest(weights):
+        raise DeltaError(f"{delta} was made from other weights than those of {base}")
+    with torch.no_grad():
+        for name, weight in weights.items():
+            if name + CHANGE in kept:
+                weight += kept[name + CHANGE]
+            elif name + SIGNS in kept:
+                weight += _unpacked(kept[name + SIGNS], kept[name + SIZES])[:, : weight.shape[1]]
+    with whole_folder(out) as folder:
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+
+
+def digest(weights: Weights) -> str:
+    """SHA-256 of all weights in the order of their names."""
+    made = hashlib.sha256()
+    for name in sorted(weights):
+        made.update(name.encode())
+        made.update(weights[name].contiguous().numpy().data)
+    return made.hexdigest()
+
+
+def _load(folder: Path) -> Any:
+    if not (folder / "config.json").is_file():
+        raise DeltaError(f"{folder} is no model; for SmolLM2: scripts/get_smollm2.py")
+    return AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+
+
+def _shapes(weights: Weights) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}
+
+
+def _packed(name: str, change: torch.Tensor) -> Weights:
+    if change.ndim != 2:
+        return {name + CHANGE: change}
+    # Of all constants the mean absolute value is the closest to a row, in squares.
+    sizes = change.abs().mean(1, keepdim=True)
+    bits = np.packbits((change > 0).numpy(), axis=1)
+    return {name + SIGNS: torch.from_numpy(bits), name + SIZES: sizes}
+
+
+def _unpacked(bits: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """Changes of shape [rows, columns], the columns rounded up to whole bytes."""
+    positive = torch.from_numpy(np.unpackbits(bits.numpy(), axis=1)).bool()
+    return torch.where(positive, sizes, -sizes)
