@@ -1,9 +1,8 @@
 """What training changed in a model, as a small file: one bit a weight.
 
 In: folders of one model before and after training. Out: a file with the sign of each weight's
-change and, for each row of a matrix, the mean absolute change. With the model before training it
-gives a model that is close to the trained one (BitDelta, arXiv 2402.10193, which has one size a
-matrix).
+change and, for each matrix, the mean absolute change. With the model before training it gives a
+model that is close to the trained one (BitDelta, arXiv 2402.10193).
 
 Every weight is one sum in float32, so the same file gives the same weights on every processor. A
 warm-up that is repeated on another processor does not.
@@ -24,8 +23,8 @@ from seal.warm_up.whole_folder import whole_folder
 
 BASE = "base"
 """In the file's metadata: which weights the changes are to be added to."""
-SIGNS, SIZES, CHANGE = ".signs", ".sizes", ".change"
-"""Ends of names: bits and row means of a matrix's change; the change of any other tensor."""
+SIGNS, SIZE, CHANGE = ".signs", ".size", ".change"
+"""Ends of names: bits and mean size of a matrix's change; the change of any other tensor."""
 
 Weights = dict[str, torch.Tensor]
 
@@ -46,14 +45,14 @@ def make_delta(base: Path, trained: Path, out: Path) -> None:
         DeltaError: The folders are no models, or not of the same shape.
         OSError: The file cannot be written.
     """
-    before, after = _load(base).state_dict(), _load(trained).state_dict()
+    before, after = _weights(_load(base)), _weights(_load(trained))
     if _shapes(before) != _shapes(after):
         raise DeltaError(f"{trained} is no trained {base}: its weights have other names or shapes")
     kept: Weights = {}
     for name, weight in before.items():
-        change = after[name] - weight
-        if change.any():
-            kept.update(_packed(name, change))
+        # A warm-up in bfloat16 rounds weights that it does not train.
+        if not torch.equal(after[name].bfloat16(), weight.bfloat16()):
+            kept.update(_packed(name, after[name] - weight))
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(out) as path:
         save_file(kept, path, metadata={BASE: digest(before)})
@@ -78,15 +77,14 @@ def apply_delta(base: Path, delta: Path, out: Path) -> None:
     except (SafetensorError, FileNotFoundError) as error:
         raise DeltaError(f"{delta} is no file of changed weights: {error}") from error
     model = _load(base)
-    weights = model.state_dict()
+    weights = _weights(model)
     if made_from != digest(weights):
         raise DeltaError(f"{delta} was made from other weights than those of {base}")
-    with torch.no_grad():
-        for name, weight in weights.items():
-            if name + CHANGE in kept:
-                weight += kept[name + CHANGE]
-            elif name + SIGNS in kept:
-                weight += _unpacked(kept[name + SIGNS], kept[name + SIZES])[:, : weight.shape[1]]
+    for name, weight in weights.items():
+        if name + CHANGE in kept:
+            weight += kept[name + CHANGE]
+        elif name + SIGNS in kept:
+            weight += _unpacked(kept[name + SIGNS], kept[name + SIZE])[:, : weight.shape[1]]
     with whole_folder(out) as folder:
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(base).save_pretrained(folder)
@@ -107,6 +105,11 @@ def _load(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
 
 
+def _weights(model: Any) -> Weights:
+    """A model's own weights by name; weights with two names, as tied embeddings, once."""
+    return {name: one.detach() for name, one in model.named_parameters()}
+
+
 def _shapes(weights: Weights) -> dict[str, torch.Size]:
     return {name: weight.shape for name, weight in weights.items()}
 
@@ -114,13 +117,12 @@ def _shapes(weights: Weights) -> dict[str, torch.Size]:
 def _packed(name: str, change: torch.Tensor) -> Weights:
     if change.ndim != 2:
         return {name + CHANGE: change}
-    # Of all constants the mean absolute value is the closest to a row, in squares.
-    sizes = change.abs().mean(1, keepdim=True)
+    # Of all sizes the mean absolute one is the closest to the matrix, in squares.
     bits = np.packbits((change > 0).numpy(), axis=1)
-    return {name + SIGNS: torch.from_numpy(bits), name + SIZES: sizes}
+    return {name + SIGNS: torch.from_numpy(bits), name + SIZE: change.abs().mean()}
 
 
-def _unpacked(bits: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+def _unpacked(bits: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     """Changes of shape [rows, columns], the columns rounded up to whole bytes."""
     positive = torch.from_numpy(np.unpackbits(bits.numpy(), axis=1)).bool()
-    return torch.where(positive, sizes, -sizes)
+    return torch.where(positive, size, -size)
