@@ -1,9 +1,9 @@
 r"""Keep a trained model as a small file beside the model it was trained from, and make it again.
 
-One bit a weight: the sign of its change. For SmolLM2-135M that is 14 MB instead of 538. The model
-that `apply` makes is close to the trained model, not equal to it: evaluate it before you rely on
-it. The same file makes the same weights on every processor, so runs on several machines can start
-from one policy.
+One bit for each weight that was trained: the sign of its change. For SmolLM2-135M that is 13 MB
+instead of 538. The model that `apply` makes is close to the trained model, not equal to it:
+evaluate it before you rely on it. The same file makes the same weights on every processor, so runs
+on several machines can start from one policy.
 
     .venv/bin/python scripts/model_delta.py make --base models/smollm2-135m \
         --model models/smollm2-135m-warm --delta warm.safetensors
@@ -32,10 +32,8 @@ def main(argv: list[str]) -> int:
     try:
         if args.what == "make":
             make_delta(args.base, args.model, args.delta)
-        elif (args.model / "config.json").is_file():
+        elif not apply_delta(args.base, args.delta, args.model):
             print(f"{args.model}: made already")
-        else:
-            apply_delta(args.base, args.delta, args.model)
     except (DeltaError, OSError) as error:
         print(f"model_delta: {error}", file=sys.stderr)
         return 1

@@ -57,7 +57,8 @@ class WeightConfig:
 
     Raises:
         ValueError: A utility is missing, not positive or of an excluded label, the bounds are not
-            0 < w_min <= w_max, or a setting has an unknown value; the message says which.
+            0 < w_min <= w_max, a setting has an unknown value, or two do not go together; the
+            message says which.
     """
 
     utilities: Mapping[Label, float] = field(default_factory=lambda: dict(UTILITIES))
@@ -74,7 +75,7 @@ class WeightConfig:
     """Where the mean weight is made 1: nowhere (paper), in each GRPO group, or in the batch.
 
     "balanced" scales the weights of each group's failures instead, such that its weighted
-    advantages add up to 0 over its tokens (`seal.train.advantages.balanced`).
+    advantages add up to 0 over its tokens (`seal.train.advantages.balanced`). It is for both signs.
     """
     cascade_share: float = 1.0
     """Mass of a turn that failed only because an earlier one had, in [0, 1] (paper: 1)."""
@@ -96,6 +97,8 @@ class WeightConfig:
             raise ValueError(
                 f"assignment {self.assignment} is for whole trajectories: set scope to trajectory"
             )
+        if self.normalize == "balanced" and self.applies_to != "all":
+            raise ValueError("normalize balanced weighs both signs: set applies_to to all")
         for label in Label:
             if label in EXCLUDED:
                 if label in self.utilities:

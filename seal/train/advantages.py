@@ -43,6 +43,8 @@ def balanced(
     not with weights, if failures weigh more. Then a round pushes down more than it pushes up
     (`seal/advantage/token_mean_after` is negative). This variant is the project's own.
 
+    The factors have no bound: failures that are much shorter than the passes get large weights.
+
     Args:
         advantages: The weighted advantages of each rollout, shape (response tokens,), of one sign.
         weights: The weight of each turn of each rollout.

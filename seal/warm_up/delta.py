@@ -50,15 +50,15 @@ def make_delta(base: Path, trained: Path, out: Path) -> None:
         raise DeltaError(f"{trained} is no trained {base}: its weights have other names or shapes")
     kept: Weights = {}
     for name, weight in before.items():
-        # A warm-up in bfloat16 rounds weights that it does not train.
-        if not torch.equal(after[name].bfloat16(), weight.bfloat16()):
+        # A warm-up in bfloat16 rounds matrices that it does not train.
+        if weight.ndim != 2 or not torch.equal(after[name].bfloat16(), weight.bfloat16()):
             kept.update(_packed(name, after[name] - weight))
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(out) as path:
         save_file(kept, path, metadata={BASE: digest(before)})
 
 
-def apply_delta(base: Path, delta: Path, out: Path) -> None:
+def apply_delta(base: Path, delta: Path, out: Path) -> bool:
     """Write the folder of the model that a file describes, with the tokenizer of `base`.
 
     Args:
@@ -66,15 +66,19 @@ def apply_delta(base: Path, delta: Path, out: Path) -> None:
         delta: A file of `make_delta`.
         out: The folder to make; complete or not there.
 
+    Returns:
+        Whether it was made; False: the folder holds this model already.
+
     Raises:
-        DeltaError: The file is none of `make_delta`, or was made from another model.
-        OSError: The folder cannot be written, or exists.
+        DeltaError: The file is none of `make_delta`, or was made from another model, or `out` holds
+            another model.
+        OSError: The folder cannot be written.
     """
     try:
         with safe_open(delta, "pt") as file:
-            made_from = (file.metadata() or {}).get(BASE)
+            made_from = (file.metadata() or {})[BASE]
             kept = {name: file.get_tensor(name) for name in file.keys()}
-    except (SafetensorError, FileNotFoundError) as error:
+    except (SafetensorError, FileNotFoundError, KeyError) as error:
         raise DeltaError(f"{delta} is no file of changed weights: {error}") from error
     model = _load(base)
     weights = _weights(model)
@@ -85,9 +89,14 @@ def apply_delta(base: Path, delta: Path, out: Path) -> None:
             weight += kept[name + CHANGE]
         elif name + SIGNS in kept:
             weight += _unpacked(kept[name + SIGNS], kept[name + SIZE])[:, : weight.shape[1]]
+    if out.exists():
+        if digest(_weights(_load(out))) != digest(weights):
+            raise DeltaError(f"{out} holds another model; delete it, or name another folder")
+        return False
     with whole_folder(out) as folder:
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return True
 
 
 def digest(weights: Weights) -> str:
@@ -102,7 +111,10 @@ def digest(weights: Weights) -> str:
 def _load(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         raise DeltaError(f"{folder} is no model; for SmolLM2: scripts/get_smollm2.py")
-    return AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    try:
+        return AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    except (SafetensorError, ValueError, OSError) as error:
+        raise DeltaError(f"the model in {folder} cannot be read: {error}") from error
 
 
 def _weights(model: Any) -> Weights:

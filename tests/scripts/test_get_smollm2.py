@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from seal import ROOT
+from seal.warm_up.delta import apply_delta
 from seal.warm_up.whole_folder import BUILT
 
 REAL = real_tokenizers.PACKAGES / get_smollm2.GGUF
@@ -98,6 +99,8 @@ def test_the_real_file_becomes_a_model_that_speaks(
     text = "It cost 1234.5, or so: caf\u00e9 \u4f60\u597d <tool_call>"
     assert tokenizer.encode(text) == real_tokenizers.load("smollm2").encode(text)
     assert GenerationConfig.from_pretrained(out).eos_token_id == [2]
+    # The published warm-up was made from these weights, bit for bit.
+    assert apply_delta(out, ROOT / "data/smollm2_warm_up.safetensors", tmp_path / "warm")
     capsys.readouterr()
     assert get_smollm2.main([f"--out={out}"]) == 0
     assert "built already" in capsys.readouterr().out

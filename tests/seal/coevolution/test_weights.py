@@ -282,6 +282,7 @@ def test_the_defaults_are_the_papers() -> None:
         ({"normalize": "round"}, "normalize must be one of none, group, batch, balanced"),
         ({"assignment": "other"}, "assignment must be one of own, shuffled, mean"),
         ({"assignment": "shuffled", "scope": "turn"}, "set scope to trajectory"),
+        ({"normalize": "balanced", "applies_to": "positive"}, "set applies_to to all"),
         ({"utilities": {**UTILITIES, Label.PASS: 0.0}}, "utility of pass .* got 0.0"),
         ({"utilities": {**UTILITIES, Label.PASS: math.inf}}, "utility of pass"),
         ({"utilities": {**UTILITIES, Label.CHECKER_ERROR: 1.0}}, "checker_error has no weight"),
