@@ -132,9 +132,9 @@ def _study(name: str, read: dict[str, Any]) -> Study:
         if key in read:
             values[key] = _texts(key, read[key])
     values["seeds"] = _seeds("seeds", read["seeds"])
-    fewer = read.get("fewer_seeds", {})
+    fewer = read.get("fewer_seeds") or {}
     values["fewer_seeds"] = {str(key): _seeds(key, one) for key, one in fewer.items()}
-    values["contrasts"] = tuple(_pair(one) for one in read.get("contrasts", []))
+    values["contrasts"] = tuple(_pair(one) for one in read.get("contrasts") or [])
     return Study(name=name, **values)
 
 

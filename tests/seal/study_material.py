@@ -47,6 +47,11 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     return dict(flat(OmegaConf.to_container(made)))
 
 
+def told_apart(name: str, suite: str, step: int) -> int:
+    """Tokens of each dialogue that tell runs, suites and steps apart."""
+    return 1000 * step + 100 * len(suite) + len(name)
+
+
 def write_run(
     root: Path,
     name: str,
@@ -126,7 +131,7 @@ def write_run(
                 "category": task.rpartition("_")[0],
                 "score": score,
                 "labels": "pass",
-                "response_tokens": 100 if score else 300,
+                "response_tokens": (100 if score else 300) + told_apart(name, suite, step),
                 "input": "a long dialogue " * 99,
             }
             for suite, tasks in suites.items()

@@ -68,6 +68,11 @@ def test_a_bad_study_is_refused_in_a_sentence(
     assert "tiny.yaml" in str(refused.value)
 
 
+def test_a_key_may_be_empty(tmp_path: Path) -> None:
+    study = load_study(written(tmp_path, STUDY + "\ncontrasts:\nfewer_seeds:\n"))
+    assert (study.contrasts, study.fewer_seeds) == ((), {})
+
+
 def test_a_file_that_is_not_there_or_no_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="cannot be read: No such file"):
         load_study(tmp_path / "none.yaml")

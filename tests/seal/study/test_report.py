@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_material import compose, drawn, write_run
+from study_material import compose, drawn, told_apart, write_run
 
 from seal.records.json_lines import append_json_lines
 from seal.study import figures, pages
@@ -367,18 +367,45 @@ def test_the_page_and_the_figures_hold_the_figures(tmp_path: Path) -> None:
 def test_the_lengths_of_dialogues_that_passed_and_failed_are_told_apart(tmp_path: Path) -> None:
     write_study(tmp_path)
     document = made(tmp_path)
-    assert document["suites"]["held_out"]["tokens"]["seal"] == {"passed": 100, "failed": 300}
-    assert "| placebo | 100 | 300 |" in pages.page(document).splitlines()
+    page = pages.page(document).splitlines()
+    for recipe in ("vanilla", "seal", "placebo"):
+        more = told_apart(f"made-{recipe}-s1", "held_out", 4)
+        tokens = document["suites"]["held_out"]["tokens"][recipe]
+        assert tokens == {"passed": 100 + more, "failed": 300 + more}
+        assert f"| {recipe} | {100 + more} | {300 + more} |" in page
 
 
-def test_a_suite_that_was_played_once_is_drawn_with_its_differences(tmp_path: Path) -> None:
+def test_a_suite_that_was_played_once_is_drawn_with_its_differences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_study(tmp_path)
     document = json.loads(json.dumps(made(tmp_path)))
     suite = document["suites"]["held_out"]
     for by_step in suite["curves"].values():
         for step in list(by_step)[:-1]:
             del by_step[step]
+    made_figures: dict[str, Any] = {}
+
+    def saved(figure: Any, path: Path) -> list[Path]:
+        made_figures[path.name] = figure
+        return []
+
+    monkeypatch.setattr(figures, "_saved", saved)
     figures.draw(document, tmp_path)
-    svg = (tmp_path / "held_out.svg").read_text()
-    for text in ("difference to vanilla (points)", "mean and seeds", "seal", "placebo"):
-        assert text in svg
+    scores, differences = made_figures["held_out"].axes[:2]
+    assert differences.get_title() == "difference to vanilla (points)"
+    last = [one for one in suite["figures"] if (one["tasks"], one["step_rule"]) == ("all", "last")]
+    assert [one.get_text() for one in scores.get_yticklabels()] == [one["recipe"] for one in last]
+    compared = [one["against_baseline"]["difference"] for one in last if "against_baseline" in one]
+    assert len(compared) == len(last) - 1
+    for axes, estimates in ((scores, [one["mean"] for one in last]), (differences, compared)):
+        points, ends = [], []
+        for line in axes.lines:
+            if line.get_marker() == "o":
+                points.append(line.get_xdata()[0])
+            elif line.get_marker() == "None" and line.get_color() != "black":
+                ends.append(list(line.get_xdata()))
+        assert points == [100 * one["value"] for one in estimates]
+        assert ends == [[100 * one["low"], 100 * one["high"]] for one in estimates]
+    seeds = [list(line.get_xdata()) for line in scores.lines if line.get_marker() == "|"]
+    assert seeds == [[100 * score for score in one["by_seed"]] for one in last]
