@@ -8,7 +8,7 @@ import pytest
 from compare import make_report
 
 from seal import ROOT
-from seal.study.definition import load_study
+from seal.study.definition import Study, load_study
 from seal.study.launching import study_folder
 
 EVIDENCE = ROOT / "evidence"
@@ -35,23 +35,71 @@ def test_the_report_is_made_of_its_logs(name: str, tmp_path: Path) -> None:
     assert made <= {path.name for path in published.iterdir()}
 
 
-def rows(page: Path) -> list[list[str]]:
-    """The cells of all tables of a page, without their marks."""
-    lines = page.read_text("utf-8").splitlines()
-    return [
-        [cell.strip(" *`") for cell in line.strip("|").split("|")]
-        for line in lines
-        if line.startswith("|")
-    ]
+Table = list[list[str]]
+
+
+def tables(lines: list[str]) -> list[tuple[str, Table]]:
+    """Tables of a page, each with the last heading before it; cells without their marks."""
+    found: list[tuple[str, Table]] = []
+    heading, inside = "", False
+    for line in lines:
+        if line.startswith("## "):
+            heading = line[3:]
+        if line.startswith("|"):
+            if not inside:
+                found.append((heading, []))
+            found[-1][1].append([cell.strip(" *`") for cell in line.strip("|").split("|")])
+        inside = line.startswith("|")
+    return found
+
+
+def reported(name: str) -> dict[tuple[str, str, str], str]:
+    """Cells of a report at the last step, by heading, column and row."""
+    cells: dict[tuple[str, str, str], str] = {}
+    report = (REPORTS[name] / "report.md").read_text("utf-8")
+    for heading, (header, _, *rest) in tables(report.splitlines()):
+        for row, *values in rest:
+            for column, value in zip(header[1:], values, strict=True):
+                # The first table of a suite is that of the last step.
+                cells.setdefault((heading, column, row), value)
+    return cells
+
+
+SECTIONS = {"The tiny policy": "tiny", "SmolLM2-135M": "smollm2"}
+"""Headings of the page, and the study that each is about."""
+COLUMNS = {"passed", "failed", "with interface"}
+"""Columns of the page that are about the suite with the interface."""
+
+
+def place(study: Study, column: str) -> tuple[str, str]:
+    """Heading and column of a report for a column of the page."""
+    suite = "fixed_with_interface" if column in COLUMNS else study.suites[0]
+    if column in study.suites:
+        suite = column
+    named = {"with interface": "mean", "difference to `vanilla": "difference"}
+    return f"Suite {suite}", "mean" if column == suite else named.get(column, column)
 
 
 def test_the_page_has_the_figures_of_the_reports() -> None:
-    reported = [row for folder in REPORTS.values() for row in rows(folder / "report.md")]
-    named = {row[0] for row in reported} - {"recipe"}
-    told = [row for row in rows(ROOT / "docs/evidence.md") if row[0] in named]
-    assert {"vanilla", "seal", "seal/entropy"} <= {row[0] for row in told}
-    for name, *cells in told:
-        known = {cell for row in reported if row[0] == name for cell in row}
-        assert set(cells) <= known
+    checked = set()
+    page = (ROOT / "docs/evidence.md").read_text("utf-8").splitlines()
+    for heading, (header, _, *rest) in tables(page):
+        if SECTIONS.get(heading) not in PUBLISHED:
+            continue
+        name = SECTIONS[heading]
+        study, cells = load_study(ROOT / f"exp/study/{name}.yaml"), reported(name)
+        for row, *values in rest:
+            for column, value in zip(header[1:], values, strict=True):
+                if row in study.recipes:
+                    told = cells[(*place(study, column), row)]
+                elif row.startswith("seal/"):
+                    told = cells["Training", column, row]
+                else:
+                    continue
+                assert value == told, (heading, row, column)
+                checked.add((name, row, column))
+    assert {name for name, *_ in checked} == set(PUBLISHED)
+    assert ("tiny", "seal", "difference to `vanilla") in checked
+    assert ("tiny", "seal/entropy", "seal") in checked
     drawn = (ROOT / "docs/assets/tiny-study.svg").read_bytes()
     assert drawn == (REPORTS["tiny"] / "fixed.svg").read_bytes()
