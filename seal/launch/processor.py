@@ -7,7 +7,9 @@ On a processor without AVX-512 it is eighty times slower. Recipes use `cpu_dtype
 import functools
 from pathlib import Path
 
+BFLOAT16, FLOAT32 = "bfloat16", "float32"
 FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
+"""Names of the instructions for bfloat16 in /proc/cpuinfo."""
 _INFORMATION = Path("/proc/cpuinfo")
 
 
@@ -29,7 +31,7 @@ def dtype_of(information: str) -> str:
     ('bfloat16', 'float32')
     """
     flags = {flag for value in _values("flags", information) for flag in value.split()}
-    return "bfloat16" if flags & FLAGS else "float32"
+    return BFLOAT16 if flags & FLAGS else FLOAT32
 
 
 def _information() -> str:

@@ -2,7 +2,8 @@
 
 In: the study and its runs' logs. Out: sentences for the report, or an error that names what
 differs. Compared are the resolved configurations, versions, data files, starting policies,
-interface texts, and the groups that were lost to faults of the environment.
+interface texts, and the groups that were lost to faults of the environment. Recipes are compared
+seed by seed, so what follows from the processor must be equal within a seed, not between seeds.
 """
 
 import functools
@@ -13,6 +14,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from seal.launch.processor import BFLOAT16, FLAGS, cpu_dtype
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.launch.resume import flat
 from seal.study.definition import Study, StudyError
@@ -33,6 +35,12 @@ OWN = (
     "ray_kwargs.*",
 )
 """Patterns of the keys that each run has for itself: names, folders, addresses."""
+PRECISION = (
+    "actor_rollout_ref.*.mixed_precision.param_dtype",
+    "actor_rollout_ref.rollout.dtype",
+    "distillation.*.inference.dtype",
+)
+"""Patterns of the keys that a recipe may take from the processor (`${cpu_dtype:}`)."""
 MOST_LOST = 0.01
 """How much a recipe's share of lost groups may differ from the baseline's."""
 MUST = {
@@ -81,9 +89,20 @@ def check(
         _check_own_lines(study, run, logs, compose)
     for other in others:
         _check_configuration(study, runs, first, other, compose)
+        of_its_seed = next(run for run in runs if run[1] == other[1])
+        _check_configuration(study, runs, of_its_seed, other, compose)
     for wrong in _differences(runs, MUST):
         raise StudyError(f"{wrong}; compare runs of one installation and one data set")
-    return [*_differences(runs, SHOULD), *_check_losses(study, runs)]
+    return [*_types(runs), *_differences(runs, SHOULD), *_check_losses(study, runs)]
+
+
+def precision(config: Mapping[str, Any]) -> dict[str, str]:
+    """The floating-point types that a run computes in, by key with dots.
+
+    >>> precision({"actor_rollout_ref.rollout.dtype": "float32", "trainer.device": "cpu"})
+    {'actor_rollout_ref.rollout.dtype': 'float32'}
+    """
+    return {key: str(value) for key, value in config.items() if _matches(key, PRECISION)}
 
 
 def _check_own_lines(study: Study, run: tuple[str, int], logs: RunLogs, compose: Compose) -> None:
@@ -92,7 +111,7 @@ def _check_own_lines(study: Study, run: tuple[str, int], logs: RunLogs, compose:
     wrong = [
         key
         for key in sorted(recipe.keys() | said.keys())
-        if recipe.get(key) != said.get(key) != logs.config.get(key) and not _own(key)
+        if recipe.get(key) != said.get(key) != logs.config.get(key) and not _matches(key, OWN)
     ]
     if wrong:
         shown = "; ".join(
@@ -104,8 +123,38 @@ def _check_own_lines(study: Study, run: tuple[str, int], logs: RunLogs, compose:
         )
 
 
-def _own(key: str) -> bool:
-    return any(fnmatch(key, pattern) for pattern in OWN)
+def types_of_the_seed(
+    study: Study, runs: Mapping[tuple[str, int], RunLogs], run: tuple[str, int], compose: Compose
+) -> list[str]:
+    """Overrides that make a run compute in the types of its seed's runs, or of its own start.
+
+    There are some if those were launched on a processor of another kind. `runs` holds all of the
+    study's runs, begun or not.
+
+    Raises:
+        StudyError: They compute in bfloat16, and this processor has no instructions for it.
+    """
+    begun = [one for one in (run, *runs) if one[1] == run[1] and precision(runs[one].config)]
+    if not begun:
+        return []
+    said, here = (compose(tuple(study.run_overrides(*one))) for one in (begun[0], run))
+    types = {
+        key: value
+        for key, value in precision(runs[begun[0]].config).items()
+        # Where they differ, the study's recipes set the type.
+        if said.get(key) == here.get(key) != value
+    }
+    if BFLOAT16 in types.values() and cpu_dtype() != BFLOAT16:
+        raise StudyError(
+            f"{runs[begun[0]].name} computed in {BFLOAT16}, and all runs of seed {run[1]} have to, "
+            f"but this processor has no instructions for it ({' or '.join(sorted(FLAGS))}). Run "
+            f"the study where it has, or take seed {run[1]} out of it"
+        )
+    return [f"{key}={value}" for key, value in types.items()]
+
+
+def _matches(key: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch(key, pattern) for pattern in patterns)
 
 
 def _more(wrong: Sequence[str]) -> str:
@@ -119,12 +168,16 @@ def _check_configuration(
     other: tuple[str, int],
     compose: Compose,
 ) -> None:
-    """A key that recipe or seed set must have that value; any other key must be equal in both."""
+    """A key that recipe or seed set must have that value; any other key must be equal in both.
+
+    But for the floating-point types of runs of different seeds.
+    """
+    own = OWN if first[1] == other[1] else (*OWN, *PRECISION)
     said = [compose(tuple(study.run_overrides(*run))) for run in (first, other)]
     one, two = runs[first].config, runs[other].config
     wrong = []
     for key in sorted(one.keys() | two.keys()):
-        if _own(key):
+        if _matches(key, own):
             continue
         expected = [values.get(key) for values in said]
         if expected[0] == expected[1]:
@@ -139,6 +192,17 @@ def _check_configuration(
             f"{runs[first].name} and {runs[other].name} differ in more than their recipes and "
             f"seeds: {shown}{_more(wrong)}. Repeat one of them with the study as it is"
         )
+
+
+def _types(runs: Mapping[tuple[str, int], RunLogs]) -> list[str]:
+    """A sentence if runs of different seeds compute in different floating-point types."""
+    groups: dict[str, list[str]] = {}
+    for logs in runs.values():
+        types = ", ".join(sorted(set(precision(logs.config).values())))
+        groups.setdefault(types, []).append(logs.name)
+    if len(groups) < 2:
+        return []
+    return [f"runs of different seeds have different floating-point types: {_grouped(groups)}"]
 
 
 def composed(conf: Path) -> Compose:

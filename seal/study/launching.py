@@ -3,6 +3,7 @@
 In: a study. Out: runs on the disk, as the launcher leaves them, and a line for each launch in the
 study's own log. A run that has begun is resumed. If a launch fails, that is noted and the next one
 begins. On Ctrl-C the running launches end as the launcher ends them; the same command goes on.
+Runs of one seed are compared with each other, so they compute in the type of the seed's first run.
 """
 
 import os
@@ -21,6 +22,7 @@ from seal.launch.listening import free_port
 from seal.records.checkpoint_folder import latest_whole
 from seal.records.json_lines import BadLine, LineReader, json_lines
 from seal.records.loop_log import ROUNDS
+from seal.study.comparable import composed, types_of_the_seed
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import (
     INTERRUPTED_CODE,
@@ -84,9 +86,17 @@ def keep_study(root: Path, study: Study, to: Path) -> None:
 
 
 def command(
-    root: Path, study: Study, recipe: str, seed: int, place: str | None = None
+    root: Path,
+    study: Study,
+    recipe: str,
+    seed: int,
+    place: str | None = None,
+    more: Sequence[str] = (),
 ) -> list[str]:
-    """The command that launches or resumes a run; `place` is a Ray cluster, None this machine."""
+    """The command that launches or resumes a run.
+
+    `place` is a Ray cluster, None this machine. `more` are overrides besides the study's.
+    """
     name = study.run_name(recipe, seed)
     saved = latest_whole(root / "experiments" / name / "checkpoints")
     recorded = (root / "launcher_record" / name / "config.yaml").is_file()
@@ -96,7 +106,7 @@ def command(
         # Each launch has its own service, so that several may run at a time.
         own.append(f"env_service.env_url=http://127.0.0.1:{free_port()}")
     start = [sys.executable, "launcher.py", f"--conf={study.conf}", *options, "--"]
-    return [*start, *study.run_overrides(recipe, seed), *own]
+    return [*start, *study.run_overrides(recipe, seed), *more, *own]
 
 
 def run_all(
@@ -110,7 +120,8 @@ def run_all(
         Exit codes of launches that failed, by name of the run.
 
     Raises:
-        StudyError: The runs go to clusters whose nodes would not reach an environment service.
+        StudyError: The runs go to clusters whose nodes would not reach an environment service, or a
+            run would have to compute in a type that this processor is too slow for.
         KeyboardInterrupt: On Ctrl-C, after the running launches have ended.
     """
     reachable = any(one.startswith("env_service.env_url=") for one in study.overrides)
@@ -124,13 +135,16 @@ def run_all(
     folder.mkdir(parents=True, exist_ok=True)
     states = read_runs(root, study)
     waiting = [run for run, logs in states.items() if logs.state != FINISHED]
+    compose = composed(study.conf)
+    types = {run: types_of_the_seed(study, states, run, compose) for run in waiting}
     free, under_way, failed = list(places), list[_Launch](), dict[str, int]()
     with _progress(console) as progress:
         bar = progress.add_task(study.name, total=len(states), said="")
         try:
             while waiting or under_way:
                 while waiting and free:
-                    under_way.append(_start(root, study, *waiting.pop(0), free.pop(0)))
+                    run = waiting.pop(0)
+                    under_way.append(_start(root, study, *run, free.pop(0), types[run]))
                 time.sleep(1.0)
                 for launch in [one for one in under_way if one.process.poll() is not None]:
                     under_way.remove(launch)
@@ -152,12 +166,14 @@ def run_all(
     return failed
 
 
-def _start(root: Path, study: Study, recipe: str, seed: int, place: str | None) -> _Launch:
+def _start(
+    root: Path, study: Study, recipe: str, seed: int, place: str | None, more: Sequence[str]
+) -> _Launch:
     name = study.run_name(recipe, seed)
     environment = {**os.environ, **({"RAY_ADDRESS": place} if place else {})}
     with (study_folder(root, study) / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
-            command(root, study, recipe, seed, place),
+            command(root, study, recipe, seed, place, more),
             cwd=root,
             env=environment,
             stdin=subprocess.DEVNULL,

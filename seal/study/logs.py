@@ -81,7 +81,7 @@ def read_run(root: Path, name: str) -> RunLogs:
         ended = bool(phases) and phases[-1]["phase"] == DONE
     except (OSError, ValueError, KeyError, yaml.YAMLError):  # killed while it wrote
         return unfinished
-    unfinished = replace(unfinished, rounds=rounds)
+    unfinished = replace(unfinished, config=config, rounds=rounds)
     # A launcher that was killed at the very end has not noted the end.
     total = config.get("trainer.total_training_steps")
     if not ended and not (rounds and rounds[-1]["step"] == total):

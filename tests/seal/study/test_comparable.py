@@ -9,9 +9,10 @@ import pytest
 from omegaconf import OmegaConf
 from study_material import RECORD, compose, write_run
 
+from seal.launch.processor import cpu_dtype
 from seal.launch.recipe import load_recipe
 from seal.launch.resume import flat
-from seal.study.comparable import check
+from seal.study.comparable import Compose, check, composed, precision, types_of_the_seed
 from seal.study.definition import Study, StudyError, load_study
 from seal.study.launching import read_runs
 from seal.study.logs import FINISHED, RunLogs
@@ -132,3 +133,85 @@ def test_another_commit_or_machine_is_told(tmp_path: Path) -> None:
         "runs have different uncommitted code, git.untracked",
         "runs have different machines, machine.cpu",
     ]
+
+
+DTYPE = "actor_rollout_ref.rollout.dtype"
+
+
+def typed(root: Path, types: dict[tuple[str, int], str]) -> dict[tuple[str, int], RunLogs]:
+    """The study's runs, of which some have begun and compute in a type."""
+    for (recipe, seed), dtype in types.items():
+        config = {"seal.weights.w_max": 1.0} if recipe == "vanilla" else {}
+        scores = {2: {"fixed": {"multi_turn_base_1": [1.0]}}}
+        name = STUDY.run_name(recipe, seed)
+        write_run(root, name, seed, scores, config={**config, DTYPE: dtype})
+    return read_runs(root, STUDY)
+
+
+def test_precision_may_differ_between_seeds_and_is_told(tmp_path: Path) -> None:
+    one, two = "bfloat16", "float32"
+    runs = typed(
+        tmp_path,
+        {("vanilla", 1): one, ("seal", 1): one, ("vanilla", 2): two, ("seal", 2): two},
+    )
+    assert check(STUDY, runs, compose) == [
+        "runs of different seeds have different floating-point types: "
+        "made-vanilla-s1, made-seal-s1: bfloat16; made-vanilla-s2, made-seal-s2: float32"
+    ]
+
+
+def test_precision_may_not_differ_within_a_seed(tmp_path: Path) -> None:
+    one, two = "bfloat16", "float32"
+    # Each run of seed 2 has the type of a run of seed 1.
+    runs = typed(
+        tmp_path,
+        {("vanilla", 1): one, ("seal", 1): one, ("vanilla", 2): two, ("seal", 2): one},
+    )
+    with pytest.raises(
+        StudyError, match=r"made-vanilla-s2 and made-seal-s2 .*dtype: float32 and bfloat16"
+    ):
+        check(STUDY, runs, compose)
+
+
+def here(dtype: str) -> Compose:
+    """The made-up recipe on a processor for which it takes this type."""
+    return lambda overrides: {DTYPE: dtype, **compose(overrides)}
+
+
+def test_a_run_takes_the_type_of_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = typed(tmp_path, {("vanilla", 1): "float32", ("seal", 2): "bfloat16"})
+    seeds = {seed: ("vanilla" if seed == 2 else "seal", seed) for seed in (1, 2)}
+    assert types_of_the_seed(STUDY, runs, seeds[1], here("float32")) == []
+    assert types_of_the_seed(STUDY, runs, seeds[1], here("bfloat16")) == [f"{DTYPE}=float32"]
+    assert types_of_the_seed(STUDY, runs, seeds[2], here("bfloat16")) == []
+    monkeypatch.setattr("seal.study.comparable.cpu_dtype", lambda: "float32")
+    with pytest.raises(StudyError, match="made-seal-s2 computed in bfloat16, .* no instructions"):
+        types_of_the_seed(STUDY, runs, seeds[2], here("float32"))
+    # What a recipe sets is its own.
+    variant = replace(STUDY, recipes={**STUDY.recipes, "seal": (f"{DTYPE}=bfloat16",)})
+    assert types_of_the_seed(variant, runs, seeds[1], here("float32")) == []
+
+
+def test_an_interrupted_run_keeps_its_type(tmp_path: Path) -> None:
+    write_run(tmp_path, "made-seal-s1", 1, {}, config={DTYPE: "float32"}, done=False)
+    runs = read_runs(tmp_path, STUDY)
+    own = types_of_the_seed(STUDY, runs, ("seal", 1), here("bfloat16"))
+    assert own == types_of_the_seed(STUDY, runs, ("vanilla", 1), here("bfloat16"))
+    assert own == [f"{DTYPE}=float32"]
+    assert types_of_the_seed(STUDY, runs, ("seal", 2), here("bfloat16")) == []
+
+
+def on_a_processor_for(dtype: str) -> dict[str, Any]:
+    """The recipe of SmolLM2 as it is where recipes take this type."""
+    OmegaConf.register_new_resolver("cpu_dtype", lambda: dtype, replace=True)
+    try:
+        return dict(composed(EXP / "smollm2.yaml")(()))
+    finally:
+        OmegaConf.register_new_resolver("cpu_dtype", cpu_dtype, replace=True)
+
+
+def test_precision_is_what_recipes_take_from_the_processor() -> None:
+    one, two = on_a_processor_for("bfloat16"), on_a_processor_for("float32")
+    differs = {key for key in one if one[key] != two[key]}
+    assert "actor_rollout_ref.rollout.dtype" in differs
+    assert differs == {key for key in precision(one) if one[key] == "bfloat16"}
