@@ -22,6 +22,7 @@ from rich.console import Console
 
 from seal import ROOT
 from seal.launch.interrupts import interrupt_once
+from seal.launch.processor import FLOAT32
 from seal.study import figures, pages
 from seal.study.comparable import composed
 from seal.study.definition import Study, StudyError, load_study
@@ -109,7 +110,7 @@ def plan(study: Study, logs: Path, places: int) -> None:
         source = "measured" if timed else "the study's estimate"
         left = (len(runs) - len(finished)) * minutes / places / 60
         console.print(f"time: {minutes:.0f} min a run ({source}), {left:.1f} h left")
-        each = gpus(composed(study.conf)(study.overrides))
+        each = gpus(composed(study.conf)(study.overrides, FLOAT32))
         if each:
             console.print(f"GPU hours: {left * places * each:.0f} left ({each} GPUs a run)")
     baseline = {key: one for key, one in finished.items() if key[0] == study.baseline}

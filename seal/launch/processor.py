@@ -7,7 +7,7 @@ On a processor without AVX-512 it is eighty times slower. Recipes use `cpu_dtype
 import functools
 from pathlib import Path
 
-BFLOAT16, FLOAT32 = "bfloat16", "float32"
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
 FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 """Names of the instructions for bfloat16 in /proc/cpuinfo."""
 _INFORMATION = Path("/proc/cpuinfo")

@@ -35,12 +35,13 @@ class RecipeError(Exception):
     """The recipe or an override cannot be used; the message names it and says why."""
 
 
-def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
+def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) -> DictConfig:
     """Compose and resolve a recipe.
 
     Args:
         path: The recipe, e.g. exp/SEAL.yaml.
         overrides: Hydra overrides, e.g. ["trainer.total_epochs=1"].
+        dtype: The type that ${cpu_dtype:} gives; None: that of this processor.
 
     Raises:
         RecipeError: The file does not exist, the recipe or an override has an unknown key (the
@@ -56,7 +57,7 @@ def load_recipe(path: Path, overrides: Sequence[str]) -> DictConfig:
         recipe = _composed(folder, path.stem, overrides)
         _refuse_other_sections(recipe, path)
         _refuse_unknown_keys(recipe, overrides, path, package)
-        OmegaConf.resolve(recipe)
+        _resolve(recipe, dtype)
     except MissingConfigException as error:
         found = ", ".join(error.options or ()) or "none"
         name = error.missing_cfg_file
@@ -78,6 +79,17 @@ def model_length(recipe: DictConfig) -> int:
     """Tokens of the longest dialogue: `max_model_len`, or else prompt and response lengths."""
     lengths = int(recipe.data.max_prompt_length) + int(recipe.data.max_response_length)
     return int(recipe.actor_rollout_ref.rollout.max_model_len or lengths)
+
+
+def _resolve(recipe: DictConfig, dtype: str | None) -> None:
+    if dtype is None:
+        OmegaConf.resolve(recipe)
+        return
+    OmegaConf.register_new_resolver("cpu_dtype", lambda: dtype, replace=True)
+    try:
+        OmegaConf.resolve(recipe)
+    finally:
+        OmegaConf.register_new_resolver("cpu_dtype", cpu_dtype, replace=True)
 
 
 def _composed(folder: Path, name: str, overrides: Sequence[str]) -> DictConfig:

@@ -3,7 +3,8 @@
 In: the study and its runs' logs. Out: sentences for the report, or an error that names what
 differs. Compared are the resolved configurations, versions, data files, starting policies,
 interface texts, and the groups that were lost to faults of the environment. Recipes are compared
-seed by seed, so what follows from the processor must be equal within a seed, not between seeds.
+seed by seed, so the floating-point type that a recipe takes from the processor must be the same in
+all runs of a seed, and may differ between seeds.
 """
 
 import functools
@@ -14,7 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from seal.launch.processor import BFLOAT16, FLAGS, cpu_dtype
+from seal.launch.processor import BFLOAT16, FLAGS, FLOAT32, cpu_dtype
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.launch.resume import flat
 from seal.study.definition import Study, StudyError
@@ -35,12 +36,6 @@ OWN = (
     "ray_kwargs.*",
 )
 """Patterns of the keys that each run has for itself: names, folders, addresses."""
-PRECISION = (
-    "actor_rollout_ref.*.mixed_precision.param_dtype",
-    "actor_rollout_ref.rollout.dtype",
-    "distillation.*.inference.dtype",
-)
-"""Patterns of the keys that a recipe may take from the processor (`${cpu_dtype:}`)."""
 MOST_LOST = 0.01
 """How much a recipe's share of lost groups may differ from the baseline's."""
 MUST = {
@@ -64,8 +59,10 @@ NOT_THE_POLICY = ("policy.built.json", "policy.demonstrations.jsonl")
 ABSENT_VALUE = "none"
 _SHOWN = 6
 
-Compose = Callable[[Sequence[str]], Mapping[str, Any]]
-"""A list of overrides -> the study's recipe with them, by key with dots."""
+Compose = Callable[[Sequence[str], str], Mapping[str, Any]]
+"""Overrides, and the type that ${cpu_dtype:} gives -> the study's recipe, by key with dots."""
+ByType = Mapping[str, Mapping[str, Any]]
+"""A configuration by the type that its processor may give it."""
 
 
 def check(
@@ -84,38 +81,89 @@ def check(
     if not runs:
         return []
     compose = compose or composed(study.conf)
+    said = {run: _by_type(study.run_overrides(*run), compose) for run in runs}
+    types = {run: _taken(logs.config, said[run]) for run, logs in runs.items()}
     first, *others = runs
+    recipe = _by_type((), compose)
     for run, logs in runs.items():
-        _check_own_lines(study, run, logs, compose)
+        _check_own_lines(logs, recipe, said[run], types[run])
+    made = {run: said[run][types[run] or FLOAT32] for run in runs}
     for other in others:
-        _check_configuration(study, runs, first, other, compose)
-        of_its_seed = next(run for run in runs if run[1] == other[1])
-        _check_configuration(study, runs, of_its_seed, other, compose)
+        _check_configuration(runs, first, other, made)
+    told = _check_types(runs, types)
     for wrong in _differences(runs, MUST):
         raise StudyError(f"{wrong}; compare runs of one installation and one data set")
-    return [*_types(runs), *_differences(runs, SHOULD), *_check_losses(study, runs)]
+    return [*told, *_differences(runs, SHOULD), *_check_losses(study, runs)]
 
 
-def precision(config: Mapping[str, Any]) -> dict[str, str]:
-    """The floating-point types that a run computes in, by key with dots.
+def _by_type(overrides: Sequence[str], compose: Compose) -> ByType:
+    """The recipe with overrides, by each type that its processor may give it.
 
-    >>> precision({"actor_rollout_ref.rollout.dtype": "float32", "trainer.device": "cpu"})
-    {'actor_rollout_ref.rollout.dtype': 'float32'}
+    That is one type if the study's recipe does not ask the processor, because composing takes long.
     """
-    return {key: str(value) for key, value in config.items() if _matches(key, PRECISION)}
+    if compose((), FLOAT32) == compose((), BFLOAT16):
+        return {FLOAT32: compose(tuple(overrides), FLOAT32)}
+    return {dtype: compose(tuple(overrides), dtype) for dtype in (FLOAT32, BFLOAT16)}
 
 
-def _check_own_lines(study: Study, run: tuple[str, int], logs: RunLogs, compose: Compose) -> None:
+def _asked(said: ByType) -> list[str]:
+    """Keys that take their value from the processor."""
+    one, *others = said.values()
+    return [key for key, value in one.items() if any(two.get(key) != value for two in others)]
+
+
+def _taken(config: Mapping[str, Any], said: ByType) -> str | None:
+    """The type that a run's recipe took from the processor; None if it took none."""
+    keys = _asked(said)
+    fits = (dtype for dtype in said if all(config.get(key) == said[dtype][key] for key in keys))
+    return next(fits, None) if keys else None
+
+
+def types_of_the_seed(
+    study: Study, begun: Mapping[tuple[str, int], RunLogs], run: tuple[str, int], compose: Compose
+) -> list[str]:
+    """Overrides that make a run compute in the type of the runs of its seed.
+
+    There are none if this processor gives that type. `begun` holds the runs that have finished or
+    will be gone on with. If the run itself is one of them, it keeps its own type.
+
+    Raises:
+        StudyError: The type is bfloat16, and this processor has no instructions for it.
+    """
+    for other in (run, *begun):
+        if other not in begun or other[1] != run[1]:
+            continue
+        dtype = _taken(begun[other].config, _by_type(study.run_overrides(*other), compose))
+        if dtype is None:
+            continue
+        if dtype == cpu_dtype():
+            return []
+        if dtype == BFLOAT16:
+            raise StudyError(
+                f"{study.run_name(*run)} has to compute in {dtype}, as {begun[other].name} does, "
+                f"but this processor has no instructions for it ({' or '.join(sorted(FLAGS))}); "
+                "run it on a machine that has them"
+            )
+        said = _by_type(study.run_overrides(*run), compose)
+        return [f"{key}={said[dtype][key]}" for key in _asked(said)]
+    return []
+
+
+def _check_own_lines(logs: RunLogs, recipe: ByType, said: ByType, dtype: str | None) -> None:
     """What the study file changes of the recipe must be in the run as it is in the file now."""
-    recipe, said = compose(()), compose(tuple(study.run_overrides(*run)))
-    wrong = [
+    now = said[dtype or FLOAT32]
+    changed = {
         key
-        for key in sorted(recipe.keys() | said.keys())
-        if recipe.get(key) != said.get(key) != logs.config.get(key) and not _matches(key, OWN)
+        for one in said
+        for key in recipe[one].keys() | said[one].keys()
+        if recipe[one].get(key) != said[one].get(key)
+    }
+    wrong = [
+        key for key in sorted(changed) if now.get(key) != logs.config.get(key) and not _own(key)
     ]
     if wrong:
         shown = "; ".join(
-            f"{key}: {logs.config.get(key)}, not {said.get(key)}" for key in wrong[:_SHOWN]
+            f"{key}: {logs.config.get(key)}, not {now.get(key)}" for key in wrong[:_SHOWN]
         )
         raise StudyError(
             f"{logs.name} was not made with the study's overrides as they are now: "
@@ -123,38 +171,8 @@ def _check_own_lines(study: Study, run: tuple[str, int], logs: RunLogs, compose:
         )
 
 
-def types_of_the_seed(
-    study: Study, runs: Mapping[tuple[str, int], RunLogs], run: tuple[str, int], compose: Compose
-) -> list[str]:
-    """Overrides that make a run compute in the types of its seed's runs, or of its own start.
-
-    There are some if those were launched on a processor of another kind. `runs` holds all of the
-    study's runs, begun or not.
-
-    Raises:
-        StudyError: They compute in bfloat16, and this processor has no instructions for it.
-    """
-    begun = [one for one in (run, *runs) if one[1] == run[1] and precision(runs[one].config)]
-    if not begun:
-        return []
-    said, here = (compose(tuple(study.run_overrides(*one))) for one in (begun[0], run))
-    types = {
-        key: value
-        for key, value in precision(runs[begun[0]].config).items()
-        # Where they differ, the study's recipes set the type.
-        if said.get(key) == here.get(key) != value
-    }
-    if BFLOAT16 in types.values() and cpu_dtype() != BFLOAT16:
-        raise StudyError(
-            f"{runs[begun[0]].name} computed in {BFLOAT16}, and all runs of seed {run[1]} have to, "
-            f"but this processor has no instructions for it ({' or '.join(sorted(FLAGS))}). Run "
-            f"the study where it has, or take seed {run[1]} out of it"
-        )
-    return [f"{key}={value}" for key, value in types.items()]
-
-
-def _matches(key: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch(key, pattern) for pattern in patterns)
+def _own(key: str) -> bool:
+    return any(fnmatch(key, pattern) for pattern in OWN)
 
 
 def _more(wrong: Sequence[str]) -> str:
@@ -162,24 +180,21 @@ def _more(wrong: Sequence[str]) -> str:
 
 
 def _check_configuration(
-    study: Study,
     runs: Mapping[tuple[str, int], RunLogs],
     first: tuple[str, int],
     other: tuple[str, int],
-    compose: Compose,
+    made: Mapping[tuple[str, int], Mapping[str, Any]],
 ) -> None:
-    """A key that recipe or seed set must have that value; any other key must be equal in both.
+    """A key that must differ by what the study makes of it must have these values.
 
-    But for the floating-point types of runs of different seeds.
+    Recipe, seed and processor decide that. Any other key must be equal in both runs.
     """
-    own = OWN if first[1] == other[1] else (*OWN, *PRECISION)
-    said = [compose(tuple(study.run_overrides(*run))) for run in (first, other)]
     one, two = runs[first].config, runs[other].config
     wrong = []
     for key in sorted(one.keys() | two.keys()):
-        if _matches(key, own):
+        if _own(key):
             continue
-        expected = [values.get(key) for values in said]
+        expected = [made[run].get(key) for run in (first, other)]
         if expected[0] == expected[1]:
             differs = one.get(key) != two.get(key)
         else:
@@ -194,27 +209,36 @@ def _check_configuration(
         )
 
 
-def _types(runs: Mapping[tuple[str, int], RunLogs]) -> list[str]:
-    """A sentence if runs of different seeds compute in different floating-point types."""
-    groups: dict[str, list[str]] = {}
-    for logs in runs.values():
-        types = ", ".join(sorted(set(precision(logs.config).values())))
-        groups.setdefault(types, []).append(logs.name)
-    if len(groups) < 2:
-        return []
-    return [f"runs of different seeds have different floating-point types: {_grouped(groups)}"]
+def _check_types(
+    runs: Mapping[tuple[str, int], RunLogs], types: Mapping[tuple[str, int], str | None]
+) -> list[str]:
+    """Refuse runs of one seed that took different types; tell if seeds took different ones."""
+    seeds: dict[int, dict[str, list[str]]] = {}
+    for run, dtype in types.items():
+        if dtype is not None:
+            seeds.setdefault(run[1], {}).setdefault(dtype, []).append(runs[run].name)
+    for seed, found in seeds.items():
+        if len(found) > 1:
+            raise StudyError(
+                f"runs of seed {seed} computed in different floating-point types: "
+                f"{_grouped(found)}. Repeat those of one"
+            )
+    told: dict[str, list[str]] = {}
+    for seed, found in seeds.items():
+        told.setdefault(next(iter(found)), []).append(f"seed {seed}")
+    return [f"seeds have different floating-point types: {_grouped(told)}"] if len(told) > 1 else []
 
 
 def composed(conf: Path) -> Compose:
-    """Makes a recipe with overrides, each list of them once.
+    """Makes a recipe with overrides, each list of them once for each type.
 
     What it returns raises StudyError: Hydra does not accept the recipe with these overrides.
     """
 
     @functools.cache
-    def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    def compose(overrides: Sequence[str], dtype: str) -> dict[str, Any]:
         try:
-            return dict(flat(OmegaConf.to_container(load_recipe(conf, overrides))))
+            return dict(flat(OmegaConf.to_container(load_recipe(conf, overrides, dtype))))
         except RecipeError as error:
             raise StudyError(str(error)) from error
 

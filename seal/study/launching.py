@@ -3,7 +3,8 @@
 In: a study. Out: runs on the disk, as the launcher leaves them, and a line for each launch in the
 study's own log. A run that has begun is resumed. If a launch fails, that is noted and the next one
 begins. On Ctrl-C the running launches end as the launcher ends them; the same command goes on.
-Runs of one seed are compared with each other, so they compute in the type of the seed's first run.
+Runs of one seed are compared with each other, so all of them compute in the same type. A run that
+this processor is too slow for is left out.
 """
 
 import os
@@ -98,15 +99,42 @@ def command(
     `place` is a Ray cluster, None this machine. `more` are overrides besides the study's.
     """
     name = study.run_name(recipe, seed)
-    saved = latest_whole(root / "experiments" / name / "checkpoints")
-    recorded = (root / "launcher_record" / name / "config.yaml").is_file()
-    options = [*study.options, *(["--resume"] if saved is not None and recorded else [])]
+    options = [*study.options, *(["--resume"] if _goes_on(root, name) else [])]
     own = [f"trainer.experiment_name={name}"]
     if "--with-bfcl" in options and place is None:
         # Each launch has its own service, so that several may run at a time.
         own.append(f"env_service.env_url=http://127.0.0.1:{free_port()}")
     start = [sys.executable, "launcher.py", f"--conf={study.conf}", *options, "--"]
     return [*start, *study.run_overrides(recipe, seed), *more, *own]
+
+
+def _goes_on(root: Path, name: str) -> bool:
+    """Whether a launch of a run would go on with it, and not start it anew."""
+    saved = latest_whole(root / "experiments" / name / "checkpoints")
+    return saved is not None and (root / "launcher_record" / name / "config.yaml").is_file()
+
+
+def _types(
+    root: Path, study: Study, states: Mapping[tuple[str, int], RunLogs], console: Console
+) -> dict[tuple[str, int], list[str]]:
+    """The runs to launch, each with overrides that set its floating-point type.
+
+    Runs that cannot be launched on this processor are left out, and the console says so.
+    """
+    compose = composed(study.conf)
+    begun = {
+        run: logs
+        for run, logs in states.items()
+        if logs.state == FINISHED or _goes_on(root, logs.name)
+    }
+    found = {}
+    for run, logs in states.items():
+        if logs.state != FINISHED:
+            try:
+                found[run] = types_of_the_seed(study, begun, run, compose)
+            except StudyError as error:
+                console.print(str(error), style="red")
+    return found
 
 
 def run_all(
@@ -120,8 +148,7 @@ def run_all(
         Exit codes of launches that failed, by name of the run.
 
     Raises:
-        StudyError: The runs go to clusters whose nodes would not reach an environment service, or a
-            run would have to compute in a type that this processor is too slow for.
+        StudyError: The runs go to clusters whose nodes would not reach an environment service.
         KeyboardInterrupt: On Ctrl-C, after the running launches have ended.
     """
     reachable = any(one.startswith("env_service.env_url=") for one in study.overrides)
@@ -134,9 +161,9 @@ def run_all(
     folder = study_folder(root, study)
     folder.mkdir(parents=True, exist_ok=True)
     states = read_runs(root, study)
-    waiting = [run for run, logs in states.items() if logs.state != FINISHED]
-    compose = composed(study.conf)
-    types = {run: types_of_the_seed(study, states, run, compose) for run in waiting}
+    types = _types(root, study, states, console)
+    waiting = list(types)
+    finished = sum(logs.state == FINISHED for logs in states.values())
     free, under_way, failed = list(places), list[_Launch](), dict[str, int]()
     with _progress(console) as progress:
         bar = progress.add_task(study.name, total=len(states), said="")
@@ -152,11 +179,11 @@ def run_all(
                     code = _note(folder, launch)
                     if code == INTERRUPTED_CODE:
                         raise KeyboardInterrupt
+                    finished += code == 0
                     if code != 0:
                         failed[launch.name] = code
                         log = folder / f"{launch.name}.log"
                         console.print(f"{launch.name} failed, see {log}", style="red")
-                finished = len(states) - len(waiting) - len(under_way) - len(failed)
                 left = (len(waiting) + len(under_way)) / len(places)
                 steps = {one.shown: _step(root, one.name) for one in under_way}
                 said = _said(steps, run_minutes(read_launches(folder)) or study.minutes, left)

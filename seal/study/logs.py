@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from seal.launch.resume import flat
 from seal.records.json_lines import LineReader, json_lines, read_json_lines
@@ -73,15 +74,17 @@ def read_run(root: Path, name: str) -> RunLogs:
     record, experiment, validation = _places(root, name)
     if not (record / "config.yaml").is_file():
         return RunLogs(name, ABSENT, {}, (), (), {}, {})
-    unfinished = RunLogs(name, UNFINISHED, {}, (), (), {}, {})
+    config = _read_config(_launches(record)[-1])
+    unfinished = RunLogs(name, UNFINISHED, config, (), (), {}, {})
+    if not config:
+        return unfinished
     try:
-        config = dict(flat(OmegaConf.to_container(OmegaConf.load(_launches(record)[-1]))))
         rounds = tuple(LineReader(experiment / "loop" / ROUNDS).new())
         phases = list(LineReader(experiment / "loop" / PHASES).new())
         ended = bool(phases) and phases[-1]["phase"] == DONE
-    except (OSError, ValueError, KeyError, yaml.YAMLError):  # killed while it wrote
+    except (OSError, ValueError, KeyError):  # killed while it wrote
         return unfinished
-    unfinished = replace(unfinished, config=config, rounds=rounds)
+    unfinished = replace(unfinished, rounds=rounds)
     # A launcher that was killed at the very end has not noted the end.
     total = config.get("trainer.total_training_steps")
     if not ended and not (rounds and rounds[-1]["step"] == total):
@@ -145,6 +148,14 @@ def _launches(folder: Path) -> list[Path]:
     resumed = folder.glob("resumed_*/config.yaml")
     ordered = sorted(resumed, key=lambda path: int(path.parent.name.rpartition("_")[2]))
     return [folder / "config.yaml", *ordered]
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """A configuration by key with dots; empty if the launch was killed while it wrote it."""
+    try:
+        return dict(flat(OmegaConf.to_container(OmegaConf.load(path))))
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
+        return {}
 
 
 def _records(folder: Path) -> list[Path]:

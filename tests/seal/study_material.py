@@ -37,8 +37,11 @@ RECORD: dict[str, Any] = {
 }
 
 
-def compose(overrides: Sequence[str]) -> dict[str, Any]:
-    """The made-up recipe under overrides such as "actor.lr=2", by key with dots."""
+def compose(overrides: Sequence[str], dtype: str) -> dict[str, Any]:
+    """The made-up recipe under overrides such as "actor.lr=2", by key with dots.
+
+    It does not ask for the processor's type.
+    """
     made = OmegaConf.create(CONFIG)
     for override in overrides:
         OmegaConf.update(made, *override.split("="))

@@ -1,6 +1,7 @@
 """Runs that differ in more than recipe and seed are refused, and the difference is named."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,9 @@ import pytest
 from omegaconf import OmegaConf
 from study_material import RECORD, compose, write_run
 
-from seal.launch.processor import cpu_dtype
 from seal.launch.recipe import load_recipe
 from seal.launch.resume import flat
-from seal.study.comparable import Compose, check, composed, precision, types_of_the_seed
+from seal.study.comparable import check, composed, types_of_the_seed
 from seal.study.definition import Study, StudyError, load_study
 from seal.study.launching import read_runs
 from seal.study.logs import FINISHED, RunLogs
@@ -135,83 +135,112 @@ def test_another_commit_or_machine_is_told(tmp_path: Path) -> None:
     ]
 
 
-DTYPE = "actor_rollout_ref.rollout.dtype"
+F32, BF16 = "float32", "bfloat16"
+DTYPE = "rollout.dtype"
+TYPED = replace(STUDY, recipes={**STUDY.recipes, "pinned": (f"{DTYPE}={BF16}",)})
+"""The study with a recipe that does not leave its type to the processor."""
+
+
+def asking(overrides: Sequence[str], dtype: str) -> dict[str, Any]:
+    """The made-up recipe, which takes its type from the processor."""
+    return {DTYPE: dtype, **compose(overrides, dtype)}
 
 
 def typed(root: Path, types: dict[tuple[str, int], str]) -> dict[tuple[str, int], RunLogs]:
-    """The study's runs, of which some have begun and compute in a type."""
+    """Finished runs that computed in these types."""
     for (recipe, seed), dtype in types.items():
         config = {"seal.weights.w_max": 1.0} if recipe == "vanilla" else {}
         scores = {2: {"fixed": {"multi_turn_base_1": [1.0]}}}
         name = STUDY.run_name(recipe, seed)
         write_run(root, name, seed, scores, config={**config, DTYPE: dtype})
-    return read_runs(root, STUDY)
+    return {run: logs for run, logs in read_runs(root, TYPED).items() if run in types}
 
 
-def test_precision_may_differ_between_seeds_and_is_told(tmp_path: Path) -> None:
-    one, two = "bfloat16", "float32"
-    runs = typed(
-        tmp_path,
-        {("vanilla", 1): one, ("seal", 1): one, ("vanilla", 2): two, ("seal", 2): two},
-    )
-    assert check(STUDY, runs, compose) == [
-        "runs of different seeds have different floating-point types: "
-        "made-vanilla-s1, made-seal-s1: bfloat16; made-vanilla-s2, made-seal-s2: float32"
+def test_types_may_differ_between_seeds_and_are_told(tmp_path: Path) -> None:
+    types = {("vanilla", 1): BF16, ("seal", 1): BF16, ("vanilla", 2): F32, ("seal", 2): F32}
+    assert check(STUDY, typed(tmp_path, types), asking) == [
+        "seeds have different floating-point types: seed 1: bfloat16; seed 2: float32"
     ]
 
 
-def test_precision_may_not_differ_within_a_seed(tmp_path: Path) -> None:
-    one, two = "bfloat16", "float32"
+def test_types_may_not_differ_within_a_seed(tmp_path: Path) -> None:
     # Each run of seed 2 has the type of a run of seed 1.
-    runs = typed(
-        tmp_path,
-        {("vanilla", 1): one, ("seal", 1): one, ("vanilla", 2): two, ("seal", 2): one},
-    )
+    types = {("vanilla", 1): BF16, ("seal", 1): BF16, ("vanilla", 2): F32, ("seal", 2): BF16}
     with pytest.raises(
-        StudyError, match=r"made-vanilla-s2 and made-seal-s2 .*dtype: float32 and bfloat16"
+        StudyError,
+        match="seed 2 computed in .*: made-vanilla-s2: float32; made-seal-s2: bfloat16",
     ):
+        check(STUDY, typed(tmp_path, types), asking)
+
+
+def test_a_type_that_the_recipe_does_not_ask_for_may_not_differ_between_seeds(
+    tmp_path: Path,
+) -> None:
+    types = {("vanilla", 1): BF16, ("seal", 1): BF16, ("vanilla", 2): F32, ("seal", 2): F32}
+    runs = typed(tmp_path, types)
+    with pytest.raises(StudyError, match=f"{DTYPE}: {BF16} and {F32}"):
         check(STUDY, runs, compose)
+    # Seed 1 is older than the study's line.
+    with pytest.raises(StudyError, match=f"{DTYPE}: {BF16}, not {F32}"):
+        check(replace(STUDY, overrides=(f"{DTYPE}={F32}",)), runs, asking)
 
 
-def here(dtype: str) -> Compose:
-    """The made-up recipe on a processor for which it takes this type."""
-    return lambda overrides: {DTYPE: dtype, **compose(overrides)}
+def test_a_recipe_may_set_its_type(tmp_path: Path) -> None:
+    runs = typed(tmp_path, {("vanilla", 1): F32, ("pinned", 1): BF16})
+    assert check(TYPED, runs, asking) == []
+    shutil.rmtree(tmp_path)
+    wrong = typed(tmp_path, {("vanilla", 1): F32, ("pinned", 1): F32})
+    with pytest.raises(StudyError, match=f"made-pinned-s1 was not made .*{DTYPE}: {F32}, not"):
+        check(TYPED, wrong, asking)
 
 
-def test_a_run_takes_the_type_of_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = typed(tmp_path, {("vanilla", 1): "float32", ("seal", 2): "bfloat16"})
-    seeds = {seed: ("vanilla" if seed == 2 else "seal", seed) for seed in (1, 2)}
-    assert types_of_the_seed(STUDY, runs, seeds[1], here("float32")) == []
-    assert types_of_the_seed(STUDY, runs, seeds[1], here("bfloat16")) == [f"{DTYPE}=float32"]
-    assert types_of_the_seed(STUDY, runs, seeds[2], here("bfloat16")) == []
-    monkeypatch.setattr("seal.study.comparable.cpu_dtype", lambda: "float32")
-    with pytest.raises(StudyError, match="made-seal-s2 computed in bfloat16, .* no instructions"):
-        types_of_the_seed(STUDY, runs, seeds[2], here("float32"))
-    # What a recipe sets is its own.
-    variant = replace(STUDY, recipes={**STUDY.recipes, "seal": (f"{DTYPE}=bfloat16",)})
-    assert types_of_the_seed(variant, runs, seeds[1], here("float32")) == []
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Overrides of a run on a processor for which recipes take a type."""
+
+    def overrides(dtype: str, *run_and_begun: Any, study: Study = TYPED) -> list[str]:
+        monkeypatch.setattr("seal.study.comparable.cpu_dtype", lambda: dtype)
+        run, begun = run_and_begun
+        return types_of_the_seed(study, begun, run, asking)
+
+    return overrides
 
 
-def test_an_interrupted_run_keeps_its_type(tmp_path: Path) -> None:
-    write_run(tmp_path, "made-seal-s1", 1, {}, config={DTYPE: "float32"}, done=False)
-    runs = read_runs(tmp_path, STUDY)
-    own = types_of_the_seed(STUDY, runs, ("seal", 1), here("bfloat16"))
-    assert own == types_of_the_seed(STUDY, runs, ("vanilla", 1), here("bfloat16"))
-    assert own == [f"{DTYPE}=float32"]
-    assert types_of_the_seed(STUDY, runs, ("seal", 2), here("bfloat16")) == []
+def test_a_run_takes_the_type_of_its_seed(tmp_path: Path, on: Callable[..., list[str]]) -> None:
+    begun = typed(tmp_path, {("vanilla", 1): F32, ("seal", 2): BF16})
+    assert on(F32, ("seal", 1), begun) == []
+    assert on(BF16, ("seal", 1), begun) == [f"{DTYPE}={F32}"]
+    assert on(BF16, ("vanilla", 2), begun) == []
+    with pytest.raises(StudyError, match="made-vanilla-s2 has to compute in bfloat16, as made-sea"):
+        on(F32, ("vanilla", 2), begun)
 
 
-def on_a_processor_for(dtype: str) -> dict[str, Any]:
-    """The recipe of SmolLM2 as it is where recipes take this type."""
-    OmegaConf.register_new_resolver("cpu_dtype", lambda: dtype, replace=True)
-    try:
-        return dict(composed(EXP / "smollm2.yaml")(()))
-    finally:
-        OmegaConf.register_new_resolver("cpu_dtype", cpu_dtype, replace=True)
+def test_a_type_that_recipe_or_study_set_stays(
+    tmp_path: Path, on: Callable[..., list[str]]
+) -> None:
+    begun = typed(tmp_path, {("vanilla", 1): F32, ("pinned", 2): BF16})
+    for dtype in (F32, BF16):
+        assert on(dtype, ("pinned", 1), begun) == []
+        assert on(dtype, ("seal", 2), begun) == []
+        pinned = replace(STUDY, overrides=(f"{DTYPE}={BF16}",))
+        assert on(dtype, ("seal", 1), begun, study=pinned) == []
 
 
-def test_precision_is_what_recipes_take_from_the_processor() -> None:
-    one, two = on_a_processor_for("bfloat16"), on_a_processor_for("float32")
-    differs = {key for key in one if one[key] != two[key]}
-    assert "actor_rollout_ref.rollout.dtype" in differs
-    assert differs == {key for key in precision(one) if one[key] == "bfloat16"}
+def test_a_run_that_is_gone_on_with_keeps_its_own_type(
+    tmp_path: Path, on: Callable[..., list[str]]
+) -> None:
+    begun = typed(tmp_path, {("vanilla", 1): BF16, ("seal", 1): F32})
+    assert on(BF16, ("seal", 1), begun) == [f"{DTYPE}={F32}"]
+    assert on(F32, ("seal", 1), begun) == []
+
+
+def test_the_recipe_of_smollm2_asks_for_the_type() -> None:
+    compose_it = composed(EXP / "smollm2.yaml")
+    one, two = compose_it((), F32), compose_it((), BF16)
+    assert one["actor_rollout_ref.rollout.dtype"] == F32
+    asked = {key for key in one if one[key] != two[key]}
+    assert "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype" in asked
+    assert {two[key] for key in asked} == {BF16}
+    # A launch takes them as overrides.
+    forced = composed(EXP / "smollm2.yaml")(tuple(f"{key}={F32}" for key in asked), BF16)
+    assert forced == one

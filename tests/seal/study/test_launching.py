@@ -9,18 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from project_folder import make_checkpoint
 from rich.console import Console
-from study_material import write_run
+from study_material import compose, write_run
 
+from seal.study.comparable import Compose
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import read_launches, run_minutes
 from seal.study.launching import command, read_runs, run_all, study_folder
-from seal.study.logs import ABSENT, FINISHED, UNFINISHED
+from seal.study.logs import ABSENT, FINISHED, UNFINISHED, RunLogs, read_run
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = Study(
@@ -41,6 +43,8 @@ words = dict(word.split("=", 1) for word in sys.argv[sys.argv.index("--") + 1 :]
 name, seed = words["trainer.experiment_name"], int(words["seed"])
 with open("started", "a") as log:
     log.write(name + " " + os.environ.get("RAY_ADDRESS", "here") + "\\n")
+with open("commands", "a") as log:
+    log.write(" ".join(sys.argv) + "\\n")
 while Path("two").exists() and len(Path("started").read_text().splitlines()) < 2:
     time.sleep(0.05)
 if Path("slow").exists():
@@ -53,7 +57,8 @@ write_run(Path("."), name, seed, {{2: {{"fixed": {{"multi_turn_base_1": [1.0]}}}
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("seal.study.launching.composed", lambda conf: compose)
     (tmp_path / "launcher.py").write_text(LAUNCHER)
     (tmp_path / "fails").write_text("")
     return tmp_path
@@ -130,6 +135,46 @@ def test_a_run_with_a_whole_checkpoint_is_gone_on_with(root: Path) -> None:
     make_checkpoint(root, 1, name="made-seal-s2")
     assert "--resume" in command(root, STUDY, "seal", 2)
     assert states(root)[-1] == UNFINISHED
+
+
+def test_runs_are_launched_in_the_type_of_their_seed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def types(
+        _: Study, begun: Mapping[tuple[str, int], RunLogs], run: tuple[str, int], __: Compose
+    ) -> list[str]:
+        if run == ("vanilla", 2):
+            raise StudyError("made-vanilla-s2 has to compute in bfloat16")
+        return [f"begun={'+'.join(logs.name for logs in begun.values())}"]
+
+    monkeypatch.setattr("seal.study.launching.types_of_the_seed", types)
+    write_run(root, "made-vanilla-s1", 1, {2: {"fixed": {"multi_turn_base_1": [1.0]}}})
+    # This one will be gone on with, the other one is started anew: nothing of it was saved.
+    for name, seed in (("made-seal-s1", 1), ("made-seal-s2", 2)):
+        write_run(root, name, seed, {}, done=False)
+    make_checkpoint(root, 1, name="made-seal-s1")
+    (root / "fails").write_text("made-seal-s1 made-seal-s2")
+    said = io.StringIO()
+    run_all(root, STUDY, [None], Console(file=said))
+    assert "made-vanilla-s2 has to compute in bfloat16" in said.getvalue()
+    first, second = (line.split() for line in (root / "commands").read_text().splitlines())
+    begun = "begun=made-vanilla-s1+made-seal-s1"
+    assert first[2:-1] == [
+        *("--with-bfcl", "--resume", "--", "a=1", "seed=1", begun),
+        "trainer.experiment_name=made-seal-s1",
+    ]
+    assert second[4:-2] == ["a=1", "seed=2", begun]
+
+
+def test_a_run_with_a_damaged_log_keeps_its_configuration(root: Path) -> None:
+    write_run(root, "made-seal-s1", 1, {}, done=False)
+    with (root / "experiments/made-seal-s1/loop/rounds.jsonl").open("a") as log:
+        log.write("{cut\n")
+    logs = read_run(root, "made-seal-s1")
+    assert (logs.state, logs.config["seed"]) == (UNFINISHED, 1)
+    (root / "launcher_record/made-seal-s1/config.yaml").write_text("seed: [1,")
+    logs = read_run(root, "made-seal-s1")
+    assert (logs.state, logs.config) == (UNFINISHED, {})
 
 
 def test_ctrl_c_ends_the_launch_under_way_and_begins_no_other(root: Path) -> None:
