@@ -179,8 +179,9 @@ def run_all(
                     code = _note(folder, launch)
                     if code == INTERRUPTED_CODE:
                         raise KeyboardInterrupt
-                    finished += code == 0
-                    if code != 0:
+                    if code == 0:
+                        finished += 1
+                    else:
                         failed[launch.name] = code
                         log = folder / f"{launch.name}.log"
                         console.print(f"{launch.name} failed, see {log}", style="red")
