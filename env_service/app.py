@@ -229,14 +229,23 @@ def _options(body: wire.CreateRequest, runs: Runs) -> EpisodeOptions:
             "unknown_tool_format",
             f"unknown params.tool_format {params.tool_format!r}; known: {', '.join(FORMATS)}",
         )
-    if params.mode == "eval":
-        return EpisodeOptions("eval", INITIAL, params.tool_format, params.tools)
-    if params.run_id is None:
+    if params.mode == "eval" and params.unreadable_message != "ends_turn":
         raise ServiceError(
-            422, "missing_run_id", "params.mode train needs params.run_id: whose interface?"
+            422,
+            "not_the_benchmark",
+            f"params.unreadable_message {params.unreadable_message!r} is for mode train; mode eval plays the "
+            "benchmark, where an unreadable message ends the turn",
         )
-    interface = runs.pinned(params.run_id, params.interface_version)
-    return EpisodeOptions("train", interface, params.tool_format, params.tools)
+    interface = INITIAL
+    if params.mode == "train" and params.show_interface:
+        if params.run_id is None:
+            raise ServiceError(
+                422, "missing_run_id", "params.mode train needs params.run_id: whose interface?"
+            )
+        interface = runs.pinned(params.run_id, params.interface_version)
+    return EpisodeOptions(
+        params.mode, interface, params.tool_format, params.tools, params.unreadable_message
+    )
 
 
 def _required(name: str, value: str | None) -> str:

@@ -26,6 +26,9 @@ CONVERSATION_COMPLETED = "[CONVERSATION_COMPLETED]"
 
 Mode: TypeAlias = Literal["train", "eval"]
 """How an episode is shown: "train" through the run's learning interface, "eval" untouched."""
+UnreadableMessage: TypeAlias = Literal["ends_turn", "retry"]
+"""What a message does whose calls cannot be read: it ends the turn, as in bfcl-eval's own loop, or
+the policy is told so and the turn goes on."""
 Message: TypeAlias = dict[str, Any]
 """An OpenAI chat message: role, content; tool_calls of an assistant; name, id of a tool."""
 ToolDoc: TypeAlias = dict[str, Any]
@@ -77,10 +80,14 @@ class CreateParams(Body):
     """The run whose learning interface mode "train" shows."""
     interface_version: Number | None = None
     """Version of that interface; null for the newest."""
+    show_interface: bool = True
+    """False: mode "train" shows no interface, e.g. to a share of the rollouts. The rules stay."""
     tool_format: Name = "hermes"
     """How raw assistant text writes tool calls (seal.formats)."""
     tools: Literal["prompt", "structured"] = "prompt"
     """Tool docs as text in a system message, or as data in `info.tools`."""
+    unreadable_message: UnreadableMessage = "ends_turn"
+    """What a message does whose calls cannot be read. Mode "eval" has "ends_turn" only."""
     is_open_query: InitVar[Any] = None
     """Accepted because AgentEvolver's clients send it; it has no effect."""
 

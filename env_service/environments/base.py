@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from seal.coevolution.interface import INITIAL, Interface
-from seal.wire import CreateReply, EvaluateReply, Message, Mode, StepReply
+from seal.wire import CreateReply, EvaluateReply, Message, Mode, StepReply, UnreadableMessage
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,17 @@ class EpisodeOptions:
     """How raw assistant text writes calls (seal.formats.FORMATS)."""
     tools: Literal["prompt", "structured"] = "prompt"
     """Tool docs as text in a system message, or as structured data beside the messages."""
+    unreadable_message: UnreadableMessage = "ends_turn"
+    """What a message does whose calls cannot be read."""
+
+    def __post_init__(self) -> None:
+        """Refuse another game than the benchmark's in mode eval.
+
+        Raises:
+            ValueError: Mode "eval" with unreadable_message "retry".
+        """
+        if self.mode == "eval" and self.unreadable_message != "ends_turn":
+            raise ValueError("mode eval plays the benchmark: unreadable_message must be ends_turn")
 
     @property
     def interface_version(self) -> int:

@@ -5,9 +5,11 @@ and finally a verdict with one label a turn. A subclass supplies the task's turn
 execution of tools and the verification (`toy` is the smallest one). It never sees an assistant
 message or the interface.
 
-A turn ends with an assistant message that holds no readable call. A message that holds only broken
-calls also ends it, unless the learning interface gives feedback on them. The episode ends if a turn
-has more steps than the limit. In mode "eval" no method of the interface is called.
+A turn ends with an assistant message that holds no readable call. `EpisodeOptions.unreadable_message` says
+whether a message that holds only broken calls ends it, too. The learning interface never decides
+that: with and without it, a policy plays the same game. The interface's hint on broken calls stands
+with the next observation. The episode ends if a turn has more steps than the limit. In mode "eval"
+no method of the interface is called.
 """
 
 from abc import ABC, abstractmethod
@@ -44,6 +46,9 @@ FEEDBACK_NAME = "tool_call_parser"
 LONGEST_RESULT = 1_000_000
 """Characters that the results of one message may have; the call that exceeds them is stopped."""
 
+_UNREADABLE = (
+    "Error: a tool call could not be read and was not executed. The tools that may be called are: {}"
+)
 _STOPPED = "Error during execution: the call was stopped, {}"
 _NOT_RUN = "Error during execution: not run, as an earlier call of the message was stopped"
 
@@ -228,9 +233,10 @@ class TurnDialogue(ABC):
             self._observe(call, result, call_id, turn, len(steps) - 1)
             for (call, result), (_, call_id) in zip(results, calls, strict=True)
         ]
-        state += self._parse_feedback(faults)
-        if not state:
-            return self._next_turn()
+        told = self._parse_feedback(faults, turn)
+        if not state and (not faults or self._options.unreadable_message == "ends_turn"):
+            return self._next_turn(told)
+        state += told
         if len(steps) > self._step_limit:
             self._truncated = True
             return self._end(state)
@@ -250,12 +256,12 @@ class TurnDialogue(ABC):
             progress=verdict.progress,
         )
 
-    def _next_turn(self) -> StepReply:
+    def _next_turn(self, told: Sequence[Message]) -> StepReply:
         turn = len(self._records)
         if turn == self.turn_count():
             return self._end([])
         self._records.append([])
-        return self._reply(self._turn_messages(turn))
+        return self._reply([*told, *self._turn_messages(turn)])
 
     def _end(self, state: Sequence[Message]) -> StepReply:
         self._over = True
@@ -285,11 +291,17 @@ class TurnDialogue(ABC):
             content = content if hint is None else f"{content}\n{hint}"
         return _tool_message(call.name, content, call_id)
 
-    def _parse_feedback(self, faults: Sequence[tuple[ParseFault, str | None]]) -> list[Message]:
-        if self._interface is None or not faults:
-            return []
-        hint = self._interface.parse_feedback([fault for fault, _ in faults])
-        return [] if hint is None else [_tool_message(FEEDBACK_NAME, hint, faults[0][1])]
+    def _parse_feedback(
+        self, faults: Sequence[tuple[ParseFault, str | None]], turn: int
+    ) -> list[Message]:
+        """What the policy is told about unreadable calls: by the environment, by the interface."""
+        parts = []
+        if faults and self._options.unreadable_message == "retry":
+            parts.append(_UNREADABLE.format(", ".join(self.available_docs(turn))))
+        if faults and self._interface is not None:
+            hint = self._interface.parse_feedback([fault for fault, _ in faults])
+            parts += [] if hint is None else [hint]
+        return [_tool_message(FEEDBACK_NAME, "\n".join(parts), faults[0][1])] if parts else []
 
 
 def call_evidence(

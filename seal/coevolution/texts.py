@@ -53,8 +53,8 @@ AFFORDANCE_NOTE = (
 """The affordance cue (phi_schema)."""
 
 PARSE_HINT = (
-    "A tool call could not be read and was not executed: {}. Write it again in the given format, "
-    "as one complete call with named arguments."
+    "Hint: a tool call could not be read and was not executed: {}. Write every call in the given "
+    "format, as one complete call with named arguments."
 )
 UNKNOWN_TOOL_HINT = (
     "Hint: unknown tool. Call one of the listed tools by its exact name; if none fits, answer "

@@ -7,6 +7,11 @@ With p_j the empirical label distribution of trajectory j and rho the diagnostic
 `seal.train.trainer` multiplies the GRPO advantage A_j by w_j. Because w_j > 0, no advantage changes
 its sign: labels decide how much a trajectory counts, not whether it is good.
 
+The paper diagnoses failed rollouts (abstract). A trajectory that passes can hold a failed turn, too:
+the verifier does not look at calls in a turn whose reference has none. With such a label's utility,
+up to w_max, the fault would raise a positive advantage. So a failure label counts as a pass in a
+trajectory that passes (`failures_in_passes`).
+
 This is the paper's weight and the default. `WeightConfig` holds variants: one weight for the tokens
 of each turn instead of one for the trajectory, weights only for one sign of the advantage, weights
 whose mean over a GRPO group or a batch is 1, weights that balance the signs of a group's advantages
@@ -25,13 +30,14 @@ from statistics import fmean
 from typing import Literal, TypeAlias
 
 from seal.coevolution.checks import check_choice, check_share
-from seal.coevolution.labels import EXCLUDED, Label
-from seal.coevolution.profile import LabeledTurn
+from seal.coevolution.labels import EXCLUDED, FAILURES, Label
+from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
 
 Scope: TypeAlias = Literal["trajectory", "turn"]
 AppliesTo: TypeAlias = Literal["all", "positive", "negative"]
 Normalize: TypeAlias = Literal["none", "group", "batch", "balanced"]
 Assignment: TypeAlias = Literal["own", "shuffled", "mean"]
+FailuresInPasses: TypeAlias = Literal["as_pass", "as_failure"]
 
 UTILITIES: Mapping[Label, float] = {
     # The paper's labels without a published value (the project's values; section 3.4 says that
@@ -75,12 +81,15 @@ class WeightConfig:
     """Where the mean weight is made 1: nowhere (paper), in each GRPO group, or in the batch.
 
     "balanced" scales the weights of each group's failures instead, such that its weighted
-    advantages add up to 0 over its tokens (`seal.train.advantages.balanced`). It is for both signs.
+    advantages add up to 0 in the loss (`seal.train.advantages.balanced`). It is for both signs.
     """
     cascade_share: float = 1.0
     """Mass of a turn that failed only because an earlier one had, in [0, 1] (paper: 1)."""
     assignment: Assignment = "own"
     """The weight of a trajectory: its own (paper), that of another one, or the batch's mean."""
+    failures_in_passes: FailuresInPasses = "as_pass"
+    """What a failed turn counts in a trajectory that passes (paper: only failed rollouts are
+    diagnosed; the published file: as a failure)."""
 
     def __post_init__(self) -> None:
         """Check what was configured."""
@@ -93,6 +102,7 @@ class WeightConfig:
         check_choice("applies_to", self.applies_to, AppliesTo)
         check_choice("normalize", self.normalize, Normalize)
         check_choice("assignment", self.assignment, Assignment)
+        check_choice("failures_in_passes", self.failures_in_passes, FailuresInPasses)
         if self.assignment != "own" and self.scope == "turn":
             raise ValueError(
                 f"assignment {self.assignment} is for whole trajectories: set scope to trajectory"
@@ -110,6 +120,25 @@ class WeightConfig:
                     f"the utility of {label.value} must be positive and finite, "
                     f"got {self.utilities[label]}"
                 )
+
+
+def weighed_turns(trajectory: LabeledTrajectory, config: WeightConfig) -> tuple[LabeledTurn, ...]:
+    """The turns of a trajectory as its weight counts them.
+
+    In a trajectory that passes, a failed turn counts as a pass (`failures_in_passes`).
+
+    >>> turns = (LabeledTurn(Label.SPURIOUS_TOOL_CALL), LabeledTurn(Label.PASS))
+    >>> passed = LabeledTrajectory(turns, reward=1.0, category="multi_turn_miss_func")
+    >>> [turn.label.value for turn in weighed_turns(passed, WeightConfig())]
+    ['pass', 'pass']
+    >>> weighed_turns(passed, WeightConfig(failures_in_passes="as_failure")) == turns
+    True
+    """
+    if trajectory.reward < 1.0 or config.failures_in_passes == "as_failure":
+        return trajectory.turns
+    return tuple(
+        LabeledTurn(Label.PASS) if turn.label in FAILURES else turn for turn in trajectory.turns
+    )
 
 
 def mean_utility(
@@ -182,7 +211,7 @@ def turn_weights(
 
 
 def batch_weights(
-    trajectories: Sequence[Sequence[LabeledTurn]],
+    trajectories: Sequence[LabeledTrajectory],
     groups: Sequence[str],
     utilities: Mapping[Label, float],
     config: WeightConfig,
@@ -196,7 +225,7 @@ def batch_weights(
     both signs count for this mean. "balanced" needs the advantages, so it comes later.
 
     Args:
-        trajectories: The turns of each trajectory.
+        trajectories: Turns and reward of each trajectory.
         groups: The GRPO group of each trajectory, e.g. the id of its prompt.
         utilities: rho(z) > 0 of this round.
         config: Bounds and variants.
@@ -207,7 +236,10 @@ def batch_weights(
 
     The weights 1.0 and 1.5 have the mean 1.25:
 
-    >>> batch = [[LabeledTurn(Label.PASS)] * 2, [LabeledTurn(Label.MISSING_TOOL_CALL)]]
+    >>> batch = [
+    ...     LabeledTrajectory((LabeledTurn(Label.PASS),) * 2, 1.0, "base"),
+    ...     LabeledTrajectory((LabeledTurn(Label.MISSING_TOOL_CALL),), 0.0, "base"),
+    ... ]
     >>> batch_weights(batch, ["task_7", "task_7"], UTILITIES, WeightConfig())
     [(1.0, 1.0), (1.5,)]
     >>> batch_weights(batch, ["task_7", "task_7"], UTILITIES, WeightConfig(normalize="group"))
@@ -217,17 +249,18 @@ def batch_weights(
         raise ValueError(
             f"expected a group for each of {len(trajectories)} trajectories, got {len(groups)}"
         )
+    counted = [weighed_turns(trajectory, config) for trajectory in trajectories]
     if config.scope == "turn":
-        weights = [turn_weights(turns, utilities, config) or (1.0,) for turns in trajectories]
+        weights = [turn_weights(turns, utilities, config) or (1.0,) for turns in counted]
     else:
-        whole = [trajectory_weight(turns, utilities, config) for turns in trajectories]
+        whole = [trajectory_weight(turns, utilities, config) for turns in counted]
         if config.assignment == "shuffled":
             random.Random(seed).shuffle(whole)
         elif config.assignment == "mean" and whole:
             whole = [fmean(whole)] * len(whole)
         weights = [
             (weight,) * max(1, len(turns))
-            for weight, turns in zip(whole, trajectories, strict=True)
+            for weight, turns in zip(whole, counted, strict=True)
         ]
     if config.normalize in ("none", "balanced"):
         return weights

@@ -27,6 +27,7 @@ from seal.wire import (
     Message,
     Mode,
     StepReply,
+    UnreadableMessage,
     from_json,
     request_json,
 )
@@ -55,6 +56,10 @@ class Task:
     """Version of that interface; None for the newest."""
     tool_format: str
     """How the policy writes tool calls (seal.formats)."""
+    show_interface: bool = True
+    """False: mode "train" shows no interface."""
+    unreadable_message: UnreadableMessage = "ends_turn"
+    """What a message does whose calls cannot be read."""
 
 
 class EnvironmentFault(Exception):
@@ -160,6 +165,8 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
             mode=task.mode,
             run_id=task.run_id,
             interface_version=task.interface_version,
+            show_interface=task.show_interface,
+            unreadable_message=task.unreadable_message,
             tool_format=task.tool_format,
             tools="structured",
         )

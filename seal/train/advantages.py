@@ -12,6 +12,9 @@ import torch
 from seal.coevolution.weights import WeightConfig, applies
 from seal.train.round import RolloutRecord, token_weights
 
+PER_DIALOGUE = "seq-mean-token-mean"
+"""verl's `loss_agg_mode` in which every dialogue counts the same, however long it is."""
+
 
 def weighted(
     advantage: torch.Tensor, record: RolloutRecord, by_turn: Sequence[float], config: WeightConfig
@@ -33,35 +36,60 @@ def weighted(
     return advantage * torch.tensor(weights, dtype=advantage.dtype)
 
 
+def pulls(
+    advantages: Sequence[torch.Tensor], masks: Sequence[torch.Tensor], aggregation: str
+) -> list[float]:
+    """What each trajectory's advantages add to the loss, up to a factor of the whole batch.
+
+    verl's token-mean adds the tokens of all trajectories. Its seq-mean-token-mean adds the mean
+    over the tokens of each trajectory.
+
+    >>> advantages = [torch.tensor([1.0, 1.0, 0.0]), torch.tensor([-1.0])]
+    >>> masks = [torch.tensor([1, 1, 0]), torch.tensor([1])]
+    >>> pulls(advantages, masks, "token-mean"), pulls(advantages, masks, "seq-mean-token-mean")
+    ([2.0, -1.0], [1.0, -1.0])
+    """
+    sums = [float(one.sum()) for one in advantages]
+    if aggregation != PER_DIALOGUE:
+        return sums
+    return [total / max(1.0, float(mask.sum())) for total, mask in zip(sums, masks, strict=True)]
+
+
 def balanced(
-    advantages: Sequence[torch.Tensor], weights: Sequence[tuple[float, ...]], groups: Sequence[str]
+    advantages: Sequence[torch.Tensor],
+    weights: Sequence[tuple[float, ...]],
+    groups: Sequence[str],
+    masks: Sequence[torch.Tensor],
+    aggregation: str,
 ) -> tuple[list[torch.Tensor], list[tuple[float, ...]]]:
-    """Advantages and weights such that each group's advantages add up to 0 over its tokens.
+    """Advantages and weights such that each group's advantages add up to 0 in the loss.
 
     The negative ones are scaled, so no advantage changes its sign. GRPO's advantages add up to 0
-    over a group's rollouts. They do not over its tokens, if failures are longer than passes, and
-    not with weights, if failures weigh more. Then a round pushes down more than it pushes up
-    (`seal/advantage/token_mean_after` is negative). This variant is the project's own.
+    over a group's rollouts. With weights they do not, if failures weigh more. In a mean over tokens
+    they do not, if failures are longer than passes. Then a round pushes down more than it pushes up
+    (`seal/advantage/net_after` is negative). This variant is the project's own.
 
-    The factors have no bound: failures that are much shorter than the passes get large weights.
+    The factors have no bound: failures that pull much less than the passes get large weights.
 
     Args:
         advantages: The weighted advantages of each rollout, shape (response tokens,), of one sign.
         weights: The weight of each turn of each rollout.
         groups: The GRPO group of each rollout. A group whose advantages do not have both signs
             stays as it is.
+        masks: 1 where the policy wrote, 0 elsewhere; the same shapes.
+        aggregation: verl's `loss_agg_mode`.
     """
-    sums = [float(one.sum()) for one in advantages]
+    found = pulls(advantages, masks, aggregation)
     positive: dict[str, float] = {}
     negative: dict[str, float] = {}
-    for group, total in zip(groups, sums, strict=True):
-        side = positive if total > 0 else negative
-        side[group] = side.get(group, 0.0) + total
+    for group, pull in zip(groups, found, strict=True):
+        side = positive if pull > 0 else negative
+        side[group] = side.get(group, 0.0) + pull
     factors = [
         positive[group] / -negative[group]
-        if total < 0 and positive.get(group) and negative.get(group)
+        if pull < 0 and positive.get(group) and negative.get(group)
         else 1.0
-        for group, total in zip(groups, sums, strict=True)
+        for group, pull in zip(groups, found, strict=True)
     ]
     return (
         [one * factor for one, factor in zip(advantages, factors, strict=True)],
@@ -77,11 +105,14 @@ def advantage_metrics(
     after: Sequence[torch.Tensor],
     masks: Sequence[torch.Tensor],
     log_probs: Sequence[torch.Tensor] | None,
+    aggregation: str,
 ) -> dict[str, float]:
     """Size and sum of a batch's advantages, before and after they are weighted, and the entropy.
 
     The GRPO advantages of a group add up to 0 over its rollouts, but not over their tokens, and not
-    with weights. `token_mean` is the mean advantage of a token that the policy wrote.
+    with weights. `net` is what is left in the loss: the mean advantage of a dialogue or of a token,
+    as the loss has it. 0: a round pushes up as much as it pushes down. `token_mean` is the mean
+    advantage of a token that the policy wrote, for any loss.
 
     The entropy of the policy per token, in nats, is estimated without bias by the mean of minus the
     sampled log probabilities. verl's own figure takes another pass over the batch.
@@ -91,6 +122,7 @@ def advantage_metrics(
         after: The same, weighted.
         masks: 1 where the policy wrote, 0 elsewhere; the same shapes.
         log_probs: By the rollout engine, the same shapes; without them there is no entropy.
+        aggregation: verl's `loss_agg_mode`.
     """
     written = max(1.0, sum(float(mask.sum()) for mask in masks))
     metrics = {}
@@ -99,6 +131,8 @@ def advantage_metrics(
         metrics[f"seal/advantage/mean_abs_{name}"] = sizes
         total = sum(float(one.sum()) for one in advantages)
         metrics[f"seal/advantage/token_mean_{name}"] = total / written
+        among = len(masks) if aggregation == PER_DIALOGUE else written
+        metrics[f"seal/advantage/net_{name}"] = sum(pulls(advantages, masks, aggregation)) / among
     if log_probs is not None:
         total = sum(float((one * mask).sum()) for one, mask in zip(log_probs, masks, strict=True))
         metrics["seal/entropy"] = -total / written

@@ -144,11 +144,13 @@ class SealAgentLoop(AgentLoopBase):
 
     def _task(self, row: dict[str, Any], step: int, session: int) -> Task:
         """The task of a rollout; `session` is its index in the group."""
-        mode, version = row["mode"], None
+        mode, settings = row["mode"], self.config.env_service
+        shown, version, unreadable = True, None, "ends_turn"
         if row["suite"] == TRAINING_SUITE:
             exposure = Exposure(**self.config.seal.exposure)
-            # A rollout without the interface sees the same as in an evaluation.
-            mode = "train" if session < exposure.shown(step, self.rollout_config.n) else "eval"
+            shown = session < exposure.shown(step, self.rollout_config.n)
+            # A validation plays the benchmark, whatever the recipe trains on.
+            unreadable = settings.unreadable_message
         if mode == "train" and step > 0:
             version = step - 1  # step t shows the interface that was evolved after step t - 1
         return Task(
@@ -156,7 +158,9 @@ class SealAgentLoop(AgentLoopBase):
             mode=mode,
             run_id=self.config.seal.run_id,
             interface_version=version,
-            tool_format=self.config.env_service.tool_format,
+            tool_format=settings.tool_format,
+            show_interface=shown,
+            unreadable_message=unreadable,
         )
 
     async def _generate(

@@ -5,6 +5,9 @@ verl computes logits for all of them. Here the output head gets only the hidden 
 needed, in packed and in padded batches. `seal.train.log_probs` computes the log probabilities; it
 needs no flash-attn.
 
+An update's loss is a mean over the dialogues, or over the tokens, of all ranks and micro-batches.
+verl takes the number of dialogues from the recipe, padding included. Here they are counted.
+
 If the loss has only advantages in it, an update leaves out dialogues whose advantages are all 0, as
 in a group that all passed or all failed: their gradient is 0.
 
@@ -46,17 +49,25 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
     ) -> Any:
         """verl's; an update is without the dialogues that do not change the gradient.
 
-        The loss is still a mean over the tokens of all dialogues. verl's other figures of an update
-        (actor/ppo_kl, actor/pg_clipfrac) are means over the remaining micro-batches.
+        The loss is still a mean over all dialogues, or over the tokens of all dialogues. A row of
+        padding is no dialogue. verl's other figures of an update (actor/ppo_kl, actor/pg_clipfrac)
+        are means over the remaining micro-batches.
         """
-        if forward_only or not _is_of_advantages(loss_function, data):
+        if forward_only:
             return super().forward_backward_batch(data, loss_function, forward_only)
-        tokens = self._over_ranks(data["loss_mask"].sum(), torch.distributed.ReduceOp.SUM)
+        written = torch.stack([row.sum() for row in data["loss_mask"].unbind()])
+        add = torch.distributed.ReduceOp.SUM
+        tokens = self._over_ranks(written.sum(), add)
+        dialogues = max(1, self._over_ranks((written > 0).sum(), add))
 
         def loss_of_all(model_output: Any, data: TensorDict, dp_group: Any = None) -> Any:
-            tensordict_utils.assign_non_tensor(data, batch_num_tokens=tokens)
+            tensordict_utils.assign_non_tensor(
+                data, batch_num_tokens=tokens, global_batch_size=dialogues
+            )
             return loss_function(model_output=model_output, data=data, dp_group=dp_group)
 
+        if not _is_of_advantages(loss_function, data):
+            return super().forward_backward_batch(data, loss_of_all, forward_only)
         pulls = torch.tensor([bool(row.any()) for row in data["advantages"].unbind()])
         # All ranks must have the same number of micro-batches, and at least one.
         wanted = self._over_ranks(pulls.sum().clamp(min=1), torch.distributed.ReduceOp.MAX)

@@ -12,7 +12,7 @@ from typing import Any
 
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
-from seal.coevolution.weights import WeightConfig, mean_utility
+from seal.coevolution.weights import WeightConfig, mean_utility, weighed_turns
 from seal.wire import TurnDiagnosis
 
 
@@ -81,6 +81,7 @@ def round_metrics(
     failed = [turn for record in records for turn in record.turns if Label(turn.label) in FAILURES]
     labels = Counter(label for record in records for label in record.labels)
     turns = max(1, labels.total())
+    share = config.cascade_share
     return {
         **{f"seal/label/{label.value}": labels[label] / turns for label in Label},
         "seal/pass_rate": fmean(record.reward for record in records),
@@ -91,8 +92,13 @@ def round_metrics(
         "seal/weight/max": max(max(by_turn) for by_turn in weights),
         "seal/weight/clipped_share": fmean(
             not config.w_min
-            <= mean_utility(record.labeled().turns, utilities, config.cascade_share)
+            <= mean_utility(weighed_turns(record.labeled(), config), utilities, share)
             <= config.w_max
+            for record in records
+        ),
+        # With failures_in_passes "as_failure", these faults raise a positive advantage.
+        "seal/passed_with_failure_share": fmean(
+            record.reward == 1.0 and any(label in FAILURES for label in record.labels)
             for record in records
         ),
         "seal/truncated_share": fmean(record.truncated for record in records),

@@ -24,8 +24,8 @@ from seal.wire import InterfaceReply
 class RoundLog:
     """Collects a round's line while the round is played and writes it when the round is over."""
 
-    def __init__(self, log: LoopLog, config: WeightConfig) -> None:
-        self._log, self._config = log, config
+    def __init__(self, log: LoopLog, config: WeightConfig, aggregation: str) -> None:
+        self._log, self._config, self._aggregation = log, config, aggregation
         self._line: dict[str, Any] = {}
 
     def weighted(
@@ -50,7 +50,9 @@ class RoundLog:
         metrics = {
             **round_metrics(records, weights, state.utilities, self._config),
             "seal/mixed_group_share": mixed_group_share(rewards),
-            **advantage_metrics(batch.advantages, advantages, batch.masks, batch.log_probs),
+            **advantage_metrics(
+                batch.advantages, advantages, batch.masks, batch.log_probs, self._aggregation
+            ),
             **{f"seal/utility/{label.value}": rho for label, rho in state.utilities.items()},
             "seal/interface/version": shown.version,
             "seal/interface/active_parts": len(shown.active()),

@@ -62,13 +62,14 @@ class SealTrainer(PPOTrainerSync):
         super().__init__(config)
         self.replay_buffer.poll_interval = 0.05  # verl's 2 s are a lower bound of every generation
         self._loop = loop_config(config.seal)
+        self._aggregation = str(config.actor_rollout_ref.actor.loss_agg_mode)
         InterfaceConfig(**config.seal.interface)  # refused here and not after the first round
         Exposure(**config.seal.exposure)  # refused here and not in every rollout
         self._state = LoopState(utilities=self._loop.weights.utilities)
         self._interface = self._state.shown  # Omega of the next rollouts
         self._log = LoopLog(Path(config.seal.loop_dir))
         self.replay_buffer.on_progress = self._log.progress
-        self._round_log = RoundLog(self._log, self._loop.weights)
+        self._round_log = RoundLog(self._log, self._loop.weights, self._aggregation)
 
     # ---- Algorithm 1 -------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class SealTrainer(PPOTrainerSync):
         played = RoundBatch.read(batch, log_probs=sampled)
         labeled = [record.labeled() for record in played.records]  # z_i of each turn (3.2)
         weights = batch_weights(  # w_j (3.4)
-            [trajectory.turns for trajectory in labeled],
+            labeled,
             played.groups,
             self._state.utilities,
             config,
@@ -102,7 +103,9 @@ class SealTrainer(PPOTrainerSync):
             )
         ]
         if config.normalize == "balanced":
-            advantages, weights = balanced(advantages, weights, played.groups)
+            advantages, weights = balanced(
+                advantages, weights, played.groups, played.masks, self._aggregation
+            )
         played.write(advantages)
         self._round_log.weighted(
             step, played, weights, advantages, self._state, self._interface, metrics

@@ -77,6 +77,8 @@ PAPER: dict[str, Any] = {
     "seal.profile.frozen_after": None,
     "seal.weights.scope": "trajectory",
     "seal.weights.applies_to": "all",
+    # Abstract: failed rollouts are diagnosed.
+    "seal.weights.failures_in_passes": "as_pass",
     "seal.weights.normalize": "none",
     "seal.weights.assignment": "own",
     "seal.interface.choice": "failures",
@@ -87,6 +89,8 @@ PAPER: dict[str, Any] = {
 }
 
 ON_PURPOSE: dict[str, Any] = {
+    # The published actor's token mean is that of a micro-batch of one dialogue.
+    f"{ACTOR}.loss_agg_mode": "seq-mean-token-mean",
     # verl's response is the whole dialogue behind the prompt, not one answer of it, which is
     # bounded by env_service.max_tokens_per_step.
     "data.max_response_length": 7680,
@@ -117,6 +121,8 @@ PUBLISHED_FILE: dict[str, Any] = {
     "seal.reward.cap": 0.0,
     "seal.reward.abstention_weight": 0.5,
     "seal.interface.static_schema_cues": True,
+    "seal.weights.failures_in_passes": "as_failure",
+    "env_service.unreadable_message": "retry",
     "seal.interface.schema_cues": False,
     "seal.interface.recovery_feedback": False,
     "seal.interface.guidelines": False,
