@@ -13,7 +13,7 @@ from env_service.environments.bfcl.execution import ToolExecutor
 from env_service.environments.bfcl.tasks import load_tasks, reference_calls
 from env_service.environments.dialogue import FEEDBACK_NAME
 from seal.coevolution.diagnosis import CallEvidence
-from seal.coevolution.interface import Interface
+from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import Label
 from seal.formats import ParseFault, ToolCall, render_calls
 from seal.wire import CONVERSATION_COMPLETED, Message, StepReply, ToolDoc
@@ -116,18 +116,50 @@ def test_revealed_docs_carry_cues_in_mode_train_only() -> None:
     assert eval_text != train_text
 
 
-def test_broken_calls_end_the_turn_without_feedback_and_not_with_it() -> None:
-    silent = Interface(1, True, True, False, ())
-    for options in (EpisodeOptions(), EpisodeOptions("train", silent)):
-        episode = episode_of("multi_turn_base_0", options)
-        assert say(episode, BROKEN_CALL).info.turn == 1
-    episode = episode_of("multi_turn_base_0", EpisodeOptions("train", ACTIVE))
+SILENT = Interface(1, True, True, False, ())
+
+
+@pytest.mark.parametrize("interface", [INITIAL, SILENT, ACTIVE], ids=["none", "silent", "active"])
+def test_broken_calls_end_the_turn_and_a_hint_on_them_stands_with_the_next_one(
+    interface: Interface,
+) -> None:
+    plain = episode_of("multi_turn_base_0", EpisodeOptions())
+    episode = episode_of("multi_turn_base_0", EpisodeOptions("train", interface))
+    (question,) = say(plain, BROKEN_CALL).state
+    reply = say(episode, BROKEN_CALL)
+    assert reply.info.turn == 1 and reply.state[-1] == question
+    hints = reply.state[:-1]
+    assert [(hint["role"], hint["name"]) for hint in hints] == (
+        [("tool", FEEDBACK_NAME)] if interface is ACTIVE else []
+    )
+    # After the last turn no observation follows, so there is none for a hint to stand with.
+    for turn in range(2, 4):
+        assert say(episode, "Done.").info.turn == turn
+    last = say(episode, BROKEN_CALL)
+    assert last.is_terminated
+    assert [message["content"] for message in last.state] == [CONVERSATION_COMPLETED]
+
+
+@pytest.mark.parametrize("interface", [INITIAL, SILENT, ACTIVE], ids=["none", "silent", "active"])
+def test_with_the_rule_retry_broken_calls_are_answered_in_every_arm(interface: Interface) -> None:
+    options = EpisodeOptions("train", interface, unreadable_message="retry")
+    episode = episode_of("multi_turn_miss_func_3", options)
     reply = say(episode, BROKEN_CALL)
     assert reply.info.turn == 0
-    (hint,) = reply.state
-    assert (hint["role"], hint["name"]) == ("tool", FEEDBACK_NAME)
-    assert hint["content"]
+    (told,) = reply.state
+    assert (told["role"], told["name"]) == ("tool", FEEDBACK_NAME)
+    error, *hint = told["content"].split("\n")
+    # As in the published environment, the tools are named: those that may be called at this turn.
+    named = error.rpartition(": ")[2].split(", ")
+    task = load_tasks()["multi_turn_miss_func_3"]
+    assert named == [*task.docs_at(0)] and named != [*task.docs_at(len(task.turns) - 1)]
+    assert len(hint) == (1 if interface is ACTIVE else 0)
     assert say(episode, "Sorry.").info.turn == 1
+
+
+def test_mode_eval_has_no_other_rule_than_the_benchmark() -> None:
+    with pytest.raises(ValueError, match="unreadable_message must be ends_turn"):
+        EpisodeOptions(unreadable_message="retry")
 
 
 def test_good_calls_beside_a_broken_one_are_executed() -> None:
@@ -136,6 +168,9 @@ def test_good_calls_beside_a_broken_one_are_executed() -> None:
     assert [message["name"] for message in say(plain, text).state] == ["pwd"]
     hinted = episode_of("multi_turn_base_0", EpisodeOptions("train", ACTIVE))
     assert [message["name"] for message in say(hinted, text).state] == ["pwd", FEEDBACK_NAME]
+    rule = EpisodeOptions("train", INITIAL, unreadable_message="retry")
+    told = episode_of("multi_turn_base_0", rule)
+    assert [message["name"] for message in say(told, text).state] == ["pwd", FEEDBACK_NAME]
     assert plain.evaluate().diagnosis[0].label == Label.INVALID_TOOL_CALL
 
 
@@ -152,7 +187,8 @@ def test_a_broken_structured_call_is_answered_under_its_id() -> None:
 
 @pytest.mark.parametrize("text", [call("pwd"), BROKEN_CALL])
 def test_twenty_steps_a_turn_and_no_more(text: str) -> None:
-    episode = episode_of("multi_turn_base_0", EpisodeOptions("train", ACTIVE))
+    options = EpisodeOptions("train", ACTIVE, unreadable_message="retry")
+    episode = episode_of("multi_turn_base_0", options)
     for _ in range(20):
         assert not say(episode, text).is_terminated
     assert say(episode, "Next.").info.turn == 1

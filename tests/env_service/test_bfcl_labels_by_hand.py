@@ -25,9 +25,11 @@ PWD = ToolCall("pwd", {})
 TOUCH = ToolCall("touch", {"file_name": "new.txt"})
 UNKNOWN = ToolCall("search_text", {"pattern": "budget analysis"})
 MISSPELLED = ToolCall("gerp", GREP.arguments)
+ACTIVE = Interface(7, True, True, True, (Label.INVALID_TOOL_CALL,))
 OPTIONS = {
     "eval": EpisodeOptions(),
-    "train": EpisodeOptions("train", Interface(7, True, True, True, (Label.INVALID_TOOL_CALL,))),
+    "train": EpisodeOptions("train", ACTIVE),
+    "retry": EpisodeOptions("train", ACTIVE, unreadable_message="retry"),
 }
 
 
@@ -107,7 +109,7 @@ def test_the_label_of_a_turn_by_hand(name: str, form: str, mode: str) -> None:
 
 
 def test_a_call_that_the_feedback_provokes_is_no_repair() -> None:
-    """Only in mode train a message that holds nothing else does not end the turn."""
+    """Only with the rule "retry" a message that holds nothing else does not end the turn."""
     for form in ("hermes", "structured"):
         for repair, label in (
             (LS, Label.INVALID_TOOL_CALL),
@@ -115,7 +117,7 @@ def test_a_call_that_the_feedback_provokes_is_no_repair() -> None:
             (OTHER_GREP, Label.RESPONSE_MISMATCH),
             (GREP, Label.PASS),
         ):
-            turn = play([[CD], [BROKEN_GREP], [repair]], form, "train")[1]
+            turn = play([[CD], [BROKEN_GREP], [repair]], form, "retry")[1]
             assert turn.label == label, (form, repair, turn)
             assert turn.step == (1 if label == Label.INVALID_TOOL_CALL else None)
 

@@ -105,7 +105,7 @@ def rules_broken(
 ) -> set[str]:
     """Rules that are found broken where an interface tells this."""
     interface = Leaky(7, True, True, True, (Label.STATE_MISMATCH,), channel, secret)
-    said = [[BROKEN, WRONG, ANSWER]]
+    said = [[f"{WRONG}\n{BROKEN}", ANSWER]]
     return {one.rule for one in play(LEAKED, interface, said, nothing_yet(), tools, episode)}
 
 

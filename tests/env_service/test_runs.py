@@ -94,9 +94,37 @@ def test_an_episode_is_pinned_and_mode_eval_is_untouched(toy: Service) -> None:
         judged = toy.ok("/evaluate", instance_id=instance_id)
         assert judged["interface_version"] == version
     broken = '<tool_call>\n{"name": \n</tool_call>'
-    assert toy.say("a", broken)["is_terminated"]
-    assert not toy.say("b", broken)["is_terminated"]
-    assert toy.say("c", broken)["is_terminated"]
+    # The same game for all three, with and without an interface.
+    assert all(toy.say(instance_id, broken)["is_terminated"] for instance_id in "abc")
+
+
+def test_a_rollout_that_is_shown_no_interface_plays_by_the_rules_of_training(toy: Service) -> None:
+    put(toy, "r", 1, FAILING)
+    broken = '<tool_call>\n{"name": \n</tool_call>'
+    shared = {"mode": "train", "run_id": "r", "unreadable_message": "retry"}
+    opened, said = {}, {}
+    for shown in (True, False):
+        params = {**shared, "show_interface": shown}
+        name = str(shown)
+        opened[shown] = toy.ok(
+            "/create", env_type="toy", task_id="toy_lamp", instance_id=name, params=params
+        )
+        said[shown] = toy.say(name, broken)
+    plain = toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="c")
+    assert opened[False]["state"] == plain["state"] != opened[True]["state"]
+    assert (opened[True]["info"]["interface_version"], opened[False]["info"]["mode"]) == (1, "train")
+    assert opened[False]["info"]["interface_version"] == 0
+    assert not said[True]["is_terminated"] and not said[False]["is_terminated"]
+    (hinted,), (told,) = said[True]["state"], said[False]["state"]
+    assert hinted["content"].startswith(f"{told['content']}\nHint: ")
+
+
+def test_an_evaluation_plays_no_other_game_than_the_benchmark(toy: Service) -> None:
+    params = {"mode": "eval", "unreadable_message": "retry"}
+    status, code, message = toy.refused(
+        "/create", env_type="toy", task_id="toy_lamp", instance_id="a", params=params
+    )
+    assert (status, code) == (422, "not_the_benchmark") and "unreadable_message" in message
 
 
 def test_a_repeated_profile_changes_nothing(toy: Service) -> None:
