@@ -242,7 +242,7 @@ def _weighted(nested: Any, records: Sequence[Any], config: WeightConfig) -> Any:
     from seal.train.advantages import weighted
 
     weights = batch_weights(
-        [record.labeled().turns for record in records],
+        [record.labeled() for record in records],
         [record.task_id for record in records],
         UTILITIES,
         config,

@@ -233,8 +233,8 @@ def _options(body: wire.CreateRequest, runs: Runs) -> EpisodeOptions:
         raise ServiceError(
             422,
             "not_the_benchmark",
-            f"params.unreadable_message {params.unreadable_message!r} is for mode train; mode eval plays the "
-            "benchmark, where an unreadable message ends the turn",
+            f"params.unreadable_message {params.unreadable_message!r} is for mode train; mode eval "
+            "plays the benchmark, where an unreadable message ends the turn",
         )
     interface = INITIAL
     if params.mode == "train" and params.show_interface:

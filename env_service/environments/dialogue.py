@@ -5,11 +5,11 @@ and finally a verdict with one label a turn. A subclass supplies the task's turn
 execution of tools and the verification (`toy` is the smallest one). It never sees an assistant
 message or the interface.
 
-A turn ends with an assistant message that holds no readable call. `EpisodeOptions.unreadable_message` says
-whether a message that holds only broken calls ends it, too. The learning interface never decides
-that: with and without it, a policy plays the same game. The interface's hint on broken calls stands
-with the next observation. The episode ends if a turn has more steps than the limit. In mode "eval"
-no method of the interface is called.
+A turn ends with an assistant message that holds no readable call. Whether a message that holds only
+broken calls ends it, too, is a rule of the episode (`EpisodeOptions.unreadable_message`). The
+learning interface never decides it: with and without it, a policy plays the same game. The
+interface's hint on broken calls stands with the next observation. The episode ends if a turn has
+more steps than the limit. In mode "eval" no method of the interface is called.
 """
 
 from abc import ABC, abstractmethod
@@ -46,9 +46,7 @@ FEEDBACK_NAME = "tool_call_parser"
 LONGEST_RESULT = 1_000_000
 """Characters that the results of one message may have; the call that exceeds them is stopped."""
 
-_UNREADABLE = (
-    "Error: a tool call could not be read and was not executed. The tools that may be called are: {}"
-)
+_UNREADABLE = "Error: a tool call could not be read and was not run. Tools that may be called: {}"
 _STOPPED = "Error during execution: the call was stopped, {}"
 _NOT_RUN = "Error during execution: not run, as an earlier call of the message was stopped"
 

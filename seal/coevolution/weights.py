@@ -7,10 +7,10 @@ With p_j the empirical label distribution of trajectory j and rho the diagnostic
 `seal.train.trainer` multiplies the GRPO advantage A_j by w_j. Because w_j > 0, no advantage changes
 its sign: labels decide how much a trajectory counts, not whether it is good.
 
-The paper diagnoses failed rollouts (abstract). A trajectory that passes can hold a failed turn, too:
-the verifier does not look at calls in a turn whose reference has none. With such a label's utility,
-up to w_max, the fault would raise a positive advantage. So a failure label counts as a pass in a
-trajectory that passes (`failures_in_passes`).
+The paper diagnoses failed rollouts (abstract). A trajectory that passes can hold a failed turn,
+too: the verifier does not look at calls in a turn whose reference has none. With such a label's
+utility, up to w_max, the fault would raise a positive advantage. So a failure label counts as a
+pass in a trajectory that passes (`failures_in_passes`).
 
 This is the paper's weight and the default. `WeightConfig` holds variants: one weight for the tokens
 of each turn instead of one for the trajectory, weights only for one sign of the advantage, weights
@@ -259,8 +259,7 @@ def batch_weights(
         elif config.assignment == "mean" and whole:
             whole = [fmean(whole)] * len(whole)
         weights = [
-            (weight,) * max(1, len(turns))
-            for weight, turns in zip(whole, counted, strict=True)
+            (weight,) * max(1, len(turns)) for weight, turns in zip(whole, counted, strict=True)
         ]
     if config.normalize in ("none", "balanced"):
         return weights

@@ -112,7 +112,10 @@ def test_a_rollout_that_is_shown_no_interface_plays_by_the_rules_of_training(toy
         said[shown] = toy.say(name, broken)
     plain = toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="c")
     assert opened[False]["state"] == plain["state"] != opened[True]["state"]
-    assert (opened[True]["info"]["interface_version"], opened[False]["info"]["mode"]) == (1, "train")
+    assert (opened[True]["info"]["interface_version"], opened[False]["info"]["mode"]) == (
+        1,
+        "train",
+    )
     assert opened[False]["info"]["interface_version"] == 0
     assert not said[True]["is_terminated"] and not said[False]["is_terminated"]
     (hinted,), (told,) = said[True]["state"], said[False]["state"]

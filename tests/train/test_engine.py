@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed
+from policy_updates import MODELS, batch, engine, nested
 from tensordict import TensorDict
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from verl.utils import tensordict_utils
-from verl.utils import torch_functional as verl_functions
 from verl.workers.config import ActorConfig
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
@@ -21,65 +19,12 @@ from seal.train.cpu.engine import CpuFSDPEngine
 from seal.train.engine import PolicyTokensEngine, policy_places
 from seal.train.log_probs import give_head_rows
 
-VOCABULARY = 50
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "attn_implementation": "sdpa",
-}
-MODELS = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
-}
 ROWS = (
     # Prompt tokens, and where the policy wrote among the response tokens.
     (5, [1, 1, 0, 0, 1]),
     (9, [1, 1, 1]),
     (3, [0, 1, 1, 1, 0, 0, 0, 1, 1]),
 )
-
-
-def nested(rows: list[torch.Tensor]) -> torch.Tensor:
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-
-
-def batch(rows: Any, packed: bool, temperature: Any = 1.0, **flags: Any) -> TensorDict:
-    """A micro-batch as verl's workers make it of rollouts."""
-    draw = torch.Generator().manual_seed(1)
-    prompts = [torch.randint(1, VOCABULARY, (size,), generator=draw) for size, _ in rows]
-    responses = [torch.randint(1, VOCABULARY, (len(mask),), generator=draw) for _, mask in rows]
-    ids = [torch.cat(pair) for pair in zip(prompts, responses, strict=True)]
-    made = TensorDict(
-        {
-            "prompts": nested(prompts),
-            "responses": nested(responses),
-            "loss_mask": nested([torch.tensor(mask) for _, mask in rows]),
-            "input_ids": nested(ids),
-            "position_ids": nested([torch.arange(len(one)) for one in ids]),
-        },
-        batch_size=len(rows),
-    )
-    if isinstance(temperature, torch.Tensor):
-        made["temperature"] = temperature
-    else:
-        flags["temperature"] = temperature
-    tensordict_utils.assign_non_tensor(made, use_remove_padding=packed, **flags)
-    return made
-
-
-def engine(kind: type[FSDPEngineWithLMHead]) -> Any:
-    made: Any = object.__new__(kind)
-    made.pad_to_length = None
-    made.use_ulysses_sp = False
-    settings = {"entropy_checkpointing": False, "entropy_from_logits_with_chunking": False}
-    made.engine_config = type("Config", (), settings)()
-    made.compute_entropy_from_logits = verl_functions.entropy_from_logits
-    return made
 
 
 def played(kind: type[FSDPEngineWithLMHead], make: Any, data: TensorDict) -> Any:

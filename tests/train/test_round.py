@@ -42,8 +42,8 @@ def test_only_groups_with_both_outcomes_are_mixed() -> None:
 def test_metrics_of_a_round() -> None:
     records = [record(1.0, Label.PASS), record(0.0, Label.PASS, Label.INVALID_TOOL_CALL)]
     config = WeightConfig(w_max=1.25)
-    turns = [record.labeled().turns for record in records]
-    weights = batch_weights(turns, ["a", "a"], UTILITIES, config)
+    labeled = [record.labeled() for record in records]
+    weights = batch_weights(labeled, ["a", "a"], UTILITIES, config)
     metrics = round_metrics(records, weights, UTILITIES, config)
     assert metrics["seal/pass_rate"] == 0.5
     assert metrics["seal/label/pass"] == 2 / 3
@@ -51,6 +51,18 @@ def test_metrics_of_a_round() -> None:
     # The second's utilities are 1.0 and 2.0, their mean is clipped to 1.25.
     assert metrics["seal/weight/mean"] == (1.0 + 1.25) / 2
     assert metrics["seal/weight/clipped_share"] == 0.5
+
+
+def test_passes_with_a_failed_turn_are_counted() -> None:
+    spurious = Label.SPURIOUS_TOOL_CALL
+    records = [
+        record(1.0, Label.PASS, spurious),
+        record(1.0, Label.PASS),
+        record(0.0, spurious),
+        record(1.0, Label.CHECKER_ERROR),
+    ]
+    metrics = round_metrics(records, [(1.0,)] * 4, UTILITIES, WeightConfig())
+    assert metrics["seal/passed_with_failure_share"] == 1 / 4
 
 
 def test_the_share_of_failures_that_only_follow_from_earlier_ones() -> None:

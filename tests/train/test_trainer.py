@@ -27,6 +27,7 @@ from seal.records.checkpoint_folder import NOTE
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import ROLLOUTS, LoopLog
 from seal.train import service, state
+from seal.train.advantages import PER_DIALOGUE
 from seal.train.checkpoints import CheckpointKeeper
 from seal.train.round import RolloutRecord
 from seal.train.round_log import RoundLog
@@ -70,7 +71,9 @@ def extra_fields(reward: float, label: Label) -> dict[str, Any]:
     return {"seal": record.to_json()}
 
 
-def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
+def trainer(
+    folder: Path, weights: WeightConfig | None = None, aggregation: str = PER_DIALOGUE
+) -> SealTrainer:
     made = SealTrainer.__new__(SealTrainer)
     made.global_steps = 7
     rollout = {"calculate_log_probs": True}
@@ -79,7 +82,8 @@ def trainer(folder: Path, weights: WeightConfig | None = None) -> SealTrainer:
     made._state = LoopState()
     made._interface = INITIAL
     made._log = LoopLog(folder)
-    made._round_log = RoundLog(made._log, made._loop.weights)
+    made._aggregation = aggregation
+    made._round_log = RoundLog(made._log, made._loop.weights, aggregation)
     return made
 
 
@@ -167,6 +171,9 @@ def test_every_token_of_a_trajectory_is_multiplied_by_its_weight(
     # Six tokens: 1.0 - 1.5 + 0.25 before, 1.0 - 1.875 + 0.375 after.
     assert metrics["seal/advantage/token_mean_before"] == pytest.approx(-0.25 / 6)
     assert metrics["seal/advantage/token_mean_after"] == pytest.approx(-0.5 / 6)
+    # In the loss each dialogue has its mean over its tokens: 0.5 - 0.5 + 0.25, 0.5 - 0.625 + 0.375.
+    assert metrics["seal/advantage/net_before"] == pytest.approx(0.25 / 3)
+    assert metrics["seal/advantage/net_after"] == pytest.approx(0.25 / 3)
     # Two tokens at -2 and four at -1.
     assert metrics["seal/entropy"] == pytest.approx(8 / 6)
     assert made._state.step == 7
@@ -192,19 +199,29 @@ def test_normalised_weights_do_not_count_padding(
     assert metrics["seal/weight/mean"] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    # Two tokens of 0.5 in the group "a". For a loss over tokens its three others are -1/3, for one
+    # over dialogues they are -1/2.
+    ("aggregation", "failed", "net"),
+    [("token-mean", -1 / 3, 0.375 / 6), (PER_DIALOGUE, -1 / 2, 0.375 / 3)],
+)
 def test_balanced_weights_push_a_group_down_as_much_as_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    aggregation: str,
+    failed: float,
+    net: float,
 ) -> None:
-    made = trainer(tmp_path, WeightConfig(normalize="balanced"))
+    made = trainer(tmp_path, WeightConfig(normalize="balanced"), aggregation)
     metrics: dict[str, Any] = {}
     found = advantages_after(made, monkeypatch, metrics, multiple_of=4)
-    # Two tokens of 0.5 in the group "a", so its three others are -1/3. "b" has one sign alone.
     assert found["a_0_0"] == [0.5, 0.5]
-    assert found["a_1_0"] == pytest.approx([-1 / 3] * 3)
+    assert found["a_1_0"] == pytest.approx([failed] * 3)
+    # "b" has one sign alone.
     assert found["b_0_0"] == [0.375]
-    assert metrics["seal/advantage/token_mean_after"] == pytest.approx(0.375 / 6)
+    assert metrics["seal/advantage/net_after"] == pytest.approx(net)
     logged = {line["uid"]: line["weights"] for line in LineReader(tmp_path / ROLLOUTS).new()}
-    assert logged["a_1_0"] == pytest.approx([2 / 3] * 2)
+    assert logged["a_1_0"] == pytest.approx([failed / -0.5] * 2)
 
 
 def test_the_control_mean_gives_all_the_same_weight(

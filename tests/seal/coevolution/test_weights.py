@@ -4,14 +4,14 @@ import math
 import random
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seal.coevolution.labels import EXCLUDED, Label
-from seal.coevolution.profile import LabeledTurn
+from seal.coevolution.labels import EXCLUDED, FAILURES, Label
+from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
 from seal.coevolution.weights import (
     UTILITIES,
     WeightConfig,
@@ -29,7 +29,13 @@ CONFIG = WeightConfig()
 ONES = dict.fromkeys(UTILITIES, 1.0)
 
 turn_lists = st.lists(st.builds(LabeledTurn, st.sampled_from(Label), st.booleans()), max_size=12)
-batches = st.lists(st.tuples(turn_lists, st.sampled_from(["g1", "g2"])), min_size=1, max_size=8)
+batches = st.lists(
+    st.tuples(turn_lists, st.sampled_from(["g1", "g2"]), st.sampled_from([0.0, 0.5, 1.0])),
+    min_size=1,
+    max_size=8,
+)
+Batch: TypeAlias = list[tuple[list[LabeledTurn], str, float]]
+"""Turns, group and reward of each trajectory."""
 configs = st.builds(
     WeightConfig,
     w_min=st.floats(0.01, 1.0),
@@ -42,6 +48,10 @@ configs = st.builds(
 
 def turns(*labels: Label) -> list[LabeledTurn]:
     return [LabeledTurn(label) for label in labels]
+
+
+def failed(*trajectories: list[LabeledTurn]) -> list[LabeledTrajectory]:
+    return [LabeledTrajectory(tuple(one), 0.0, "multi_turn_base") for one in trajectories]
 
 
 # ---- one trajectory ----------------------------------------------------------------------
@@ -142,18 +152,19 @@ def test_with_one_label_a_turn_weighs_what_the_trajectory_does(
 
 def test_a_trajectory_without_turns_has_one_weight() -> None:
     for config in (WeightConfig(scope="trajectory"), WeightConfig(scope="turn")):
-        assert batch_weights([[]], ["g"], UTILITIES, config) == [(1.0,)]
+        assert batch_weights(failed([]), ["g"], UTILITIES, config) == [(1.0,)]
 
 
 def test_the_scope_decides_what_a_turn_gets() -> None:
-    batch = [turns(Label.PASS, Label.INVALID_TOOL_CALL)]
+    batch = failed(turns(Label.PASS, Label.INVALID_TOOL_CALL))
     assert batch_weights(batch, ["g"], UTILITIES, CONFIG) == [(1.5, 1.5)]
     own = WeightConfig(scope="turn")
     assert batch_weights(batch, ["g"], UTILITIES, own) == [(1.0, 2.0)]
 
 
 def test_each_group_is_normalised_by_itself() -> None:
-    batch = [turns(Label.PASS), turns(Label.INVALID_TOOL_CALL), turns(Label.INVALID_TOOL_CALL)]
+    invalid = turns(Label.INVALID_TOOL_CALL)
+    batch = failed(turns(Label.PASS), invalid, invalid)
     weights = batch_weights(batch, ["a", "a", "b"], UTILITIES, WeightConfig(normalize="group"))
     assert weights == [(1.0 / 1.5,), (2.0 / 1.5,), (1.0,)]
     weights = batch_weights(batch, ["a", "a", "b"], UTILITIES, WeightConfig(normalize="batch"))
@@ -161,23 +172,22 @@ def test_each_group_is_normalised_by_itself() -> None:
 
 
 def test_a_long_trajectory_has_one_voice_in_the_mean() -> None:
-    batch = [turns(*[Label.INVALID_TOOL_CALL] * 9), turns(Label.PASS)]
+    batch = failed(turns(*[Label.INVALID_TOOL_CALL] * 9), turns(Label.PASS))
     weights = batch_weights(batch, ["a", "a"], UTILITIES, WeightConfig(normalize="group"))
     assert weights == [(2.0 / 1.5,) * 9, (1.0 / 1.5,)]
 
 
 def test_what_is_normalised_is_not_clipped_again() -> None:
-    batch = [turns(Label.INSTANCE_MISMATCH)] * 3 + [turns(Label.INVALID_TOOL_CALL)]
+    batch = failed(*[turns(Label.INSTANCE_MISMATCH)] * 3, turns(Label.INVALID_TOOL_CALL))
     weights = batch_weights(batch, ["g"] * 4, UTILITIES, WeightConfig(normalize="batch"))
     assert weights[3][0] == pytest.approx(2.0 / 0.95) and weights[3][0] > CONFIG.w_max
 
 
 @UNTIMED
 @given(batches, st.text(max_size=3))
-def test_shuffled_labels_give_the_same_weights_to_others(
-    batch: list[tuple[list[LabeledTurn], str]], seed: str
-) -> None:
-    labeled, groups = [pair[0] for pair in batch], [pair[1] for pair in batch]
+def test_shuffled_labels_give_the_same_weights_to_others(batch: Batch, seed: str) -> None:
+    labeled = [LabeledTrajectory(tuple(pair[0]), pair[2], "base") for pair in batch]
+    groups = [pair[1] for pair in batch]
     config = WeightConfig(assignment="shuffled")
     weights = batch_weights(labeled, groups, UTILITIES, config, seed)
     assert weights == batch_weights(labeled, groups, UTILITIES, config, seed)
@@ -187,7 +197,7 @@ def test_shuffled_labels_give_the_same_weights_to_others(
 
 
 def test_shuffled_labels_move_by_the_seed() -> None:
-    labeled = [turns(Label.INVALID_TOOL_CALL), *[turns(Label.PASS)] * 5]
+    labeled = failed(turns(Label.INVALID_TOOL_CALL), *[turns(Label.PASS)] * 5)
     config = WeightConfig(assignment="shuffled")
     places = {
         batch_weights(labeled, ["g"] * 6, UTILITIES, config, str(step)).index((2.0,))
@@ -197,7 +207,7 @@ def test_shuffled_labels_move_by_the_seed() -> None:
 
 
 def test_with_assignment_mean_all_have_the_batchs_mean() -> None:
-    labeled = [turns(Label.INVALID_TOOL_CALL), turns(Label.PASS, Label.PASS)]
+    labeled = failed(turns(Label.INVALID_TOOL_CALL), turns(Label.PASS, Label.PASS))
     weights = batch_weights(labeled, ["a", "b"], UTILITIES, WeightConfig(assignment="mean"))
     assert weights == [(1.5,), (1.5, 1.5)]
     assert batch_weights([], [], UTILITIES, WeightConfig(assignment="mean")) == []
@@ -206,11 +216,12 @@ def test_with_assignment_mean_all_have_the_batchs_mean() -> None:
 @UNTIMED
 @given(batches, configs)
 def test_batch_weights_are_positive_and_finite_and_their_mean_is_as_configured(
-    batch: list[tuple[list[LabeledTurn], str]], config: WeightConfig
+    batch: Batch, config: WeightConfig
 ) -> None:
-    labeled, groups = [pair[0] for pair in batch], [pair[1] for pair in batch]
+    labeled = [LabeledTrajectory(tuple(pair[0]), pair[2], "base") for pair in batch]
+    groups = [pair[1] for pair in batch]
     weights = batch_weights(labeled, groups, UTILITIES, config)
-    assert [len(one) for one in weights] == [max(1, len(one)) for one in labeled]
+    assert [len(one) for one in weights] == [max(1, len(one.turns)) for one in labeled]
     assert all(0 < weight < math.inf for one in weights for weight in one)
     means = [fmean(one) for one in weights]
     if config.normalize == "batch":
@@ -225,10 +236,9 @@ def test_batch_weights_are_positive_and_finite_and_their_mean_is_as_configured(
 
 @UNTIMED
 @given(batches, configs)
-def test_with_equal_utilities_nothing_is_weighted(
-    batch: list[tuple[list[LabeledTurn], str]], config: WeightConfig
-) -> None:
-    labeled, groups = [pair[0] for pair in batch], [pair[1] for pair in batch]
+def test_with_equal_utilities_nothing_is_weighted(batch: Batch, config: WeightConfig) -> None:
+    labeled = [LabeledTrajectory(tuple(pair[0]), pair[2], "base") for pair in batch]
+    groups = [pair[1] for pair in batch]
     weights = batch_weights(labeled, groups, ONES, config)
     assert {weight for one in weights for weight in one} == {1.0}
 
@@ -239,7 +249,39 @@ def test_an_empty_batch_has_no_weights() -> None:
 
 def test_a_trajectory_without_a_group_is_refused() -> None:
     with pytest.raises(ValueError, match="a group for each of 2 trajectories, got 1"):
-        batch_weights([[], []], ["g"], UTILITIES, CONFIG)
+        batch_weights(failed([], []), ["g"], UTILITIES, CONFIG)
+
+
+# ---- failures in trajectories that pass ---------------------------------------------------
+
+
+@UNTIMED
+@given(turn_lists, configs)
+def test_no_failure_raises_the_weight_of_a_trajectory_that_passes(
+    turns: list[LabeledTurn], config: WeightConfig
+) -> None:
+    """Its advantage is positive: the heavier its failures, the more they would be learnt."""
+    passed = LabeledTrajectory(tuple(turns), 1.0, "multi_turn_miss_func")
+    mended = replace(
+        passed,
+        turns=tuple(
+            LabeledTurn(Label.PASS) if turn.label in FAILURES else turn for turn in passed.turns
+        ),
+    )
+    assert batch_weights([passed], ["g"], UTILITIES, config) == batch_weights(
+        [mended], ["g"], UTILITIES, config
+    )
+
+
+def test_the_published_file_weighs_a_failure_in_a_trajectory_that_passes() -> None:
+    turns = (LabeledTurn(Label.SPURIOUS_TOOL_CALL), LabeledTurn(Label.PASS))
+    passed = LabeledTrajectory(turns, 1.0, "multi_turn_miss_func")
+    published = WeightConfig(failures_in_passes="as_failure")
+    assert batch_weights([passed], ["g"], UTILITIES, published) == [(1.5, 1.5)]
+    assert batch_weights([passed], ["g"], UTILITIES, CONFIG) == [(1.0, 1.0)]
+    # In one that fails the label counts in both.
+    failing = replace(passed, reward=0.0)
+    assert batch_weights([failing], ["g"], UTILITIES, CONFIG) == [(1.5, 1.5)]
 
 
 # ---- settings ----------------------------------------------------------------------------
@@ -265,7 +307,7 @@ def test_every_label_that_counts_has_a_utility() -> None:
 def test_the_defaults_are_the_papers() -> None:
     assert (CONFIG.w_min, CONFIG.w_max, CONFIG.cascade_share) == (0.5, 2.0, 1.0)
     assert (CONFIG.scope, CONFIG.applies_to, CONFIG.normalize) == ("trajectory", "all", "none")
-    assert CONFIG.assignment == "own"
+    assert (CONFIG.assignment, CONFIG.failures_in_passes) == ("own", "as_pass")
 
 
 @pytest.mark.parametrize(
@@ -281,6 +323,7 @@ def test_the_defaults_are_the_papers() -> None:
         ({"applies_to": "none"}, "applies_to must be one of all, positive, negative"),
         ({"normalize": "round"}, "normalize must be one of none, group, batch, balanced"),
         ({"assignment": "other"}, "assignment must be one of own, shuffled, mean"),
+        ({"failures_in_passes": "pass"}, "must be one of as_pass, as_failure"),
         ({"assignment": "shuffled", "scope": "turn"}, "set scope to trajectory"),
         ({"normalize": "balanced", "applies_to": "positive"}, "set applies_to to all"),
         ({"utilities": {**UTILITIES, Label.PASS: 0.0}}, "utility of pass .* got 0.0"),

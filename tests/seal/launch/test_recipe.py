@@ -111,8 +111,10 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "ablation_no_closed_loop": {".seal.profile.frozen_after": 1},
     "published": {
         ".env_service.tool_format": "qwen3_coder",
+        ".env_service.unreadable_message": "retry",
         ".data.apply_chat_template_kwargs": {"enable_thinking": False},
         ".seal.weights.dynamic.enabled": True,
+        ".seal.weights.failures_in_passes": "as_failure",
         ".seal.interface.schema_cues": False,
         ".seal.interface.static_schema_cues": True,
         ".seal.interface.recovery_feedback": False,
@@ -143,6 +145,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "steadier_interface": {".seal.interface.hysteresis": 0.2},
     "first_failures": {".seal.cascade_share": 0.0},
     "t3rl_reward": {".seal.reward.mode": "t3rl"},
+    "token_mean": {
+        ".actor_rollout_ref.actor.loss_agg_mode": "token-mean",
+        # verl's default is the actor's; there is no critic.
+        ".critic.loss_agg_mode": "token-mean",
+    },
 }
 
 
@@ -198,7 +205,7 @@ def test_an_ablation_differs_by_what_it_says(
     }
     expected = ABLATIONS[name]
     if overrides:  # the tiny policy, its format and its memory come with the machine
-        own = (".actor_rollout_ref", ".env_service")
+        own = (".actor_rollout_ref", ".env_service.tool_format")
         expected = {k: v for k, v in expected.items() if not k.startswith(own)}
     else:  # what refers to the model's path follows it
         changed = {k: v for k, v in changed.items() if k in expected or v != ablated[MODEL]}
