@@ -250,6 +250,7 @@ def configuration(backbone: Backbone, **limits: int | None) -> DictConfig:
                 "tool_format": backbone.tool_format,
                 "stop_tokens": list(backbone.stop_tokens),
                 "attempts": 3,
+                "unreadable_message": "ends_turn",
                 "max_tokens_per_step": per_step,
                 "max_dialogues": limits.pop("max_dialogues", None),
             },

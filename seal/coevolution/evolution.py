@@ -17,6 +17,12 @@ Prevalent and unsolved means (published configuration): the share among failed t
 `max_mean_reward`, and there are at least `min_observations` such turns. So a part is switched off
 when its failure is mastered. Guidelines are chosen by prevalence * (1 - mean reward).
 
+With a binary reward every failure has a mean reward near 0, and a share of failures does not fall
+as the policy improves. So by the published rule parts hardly ever go off. `prevalence_over` "turns"
+is a variant of this project with what the paper says: the label's share among all turns of its kind
+takes the place of its share among failed turns, measured on rollouts without cues where there are
+enough (`FailureProfile.rate`).
+
 `hysteresis` h > 0 is an addition of this project and off in its recipes. With it, parts change less
 often from round to round. A part that is on stays on until its labels fall below the thresholds
 
@@ -43,6 +49,7 @@ from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile
 
 Choice: TypeAlias = Literal["failures", "all", "random"]
+PrevalenceOver: TypeAlias = Literal["failures", "turns"]
 
 _SCHEMA_LABELS = (Label.ARGUMENT_MISMATCH, Label.INVALID_TOOL_CALL)
 _AFFORDANCE_LABELS = (Label.MISSING_TOOL_CALL,)
@@ -73,7 +80,7 @@ class InterfaceConfig:
     guidelines: bool = True
     """Component phi_cap: guidelines in the system message."""
     min_prevalence: float = 0.10
-    """Least share of a label among failed turns, in [0, 1]."""
+    """Least share of a label among failed turns, or among turns (`prevalence_over`), in [0, 1]."""
     max_mean_reward: float = 0.6
     """A label is mastered if its trajectories have this mean reward, in [0, 1]."""
     min_observations: int = 8
@@ -82,6 +89,8 @@ class InterfaceConfig:
     """Most guidelines that are shown at once."""
     hysteresis: float = 0.0
     """How far the thresholds of an active part are relaxed, h in [0, 1); 0 as published."""
+    prevalence_over: PrevalenceOver = "failures"
+    """What prevalence is a share of: failed turns (published), or all turns of the label's kind."""
     choice: Choice = "failures"
     """What decides which parts are on: the failures (paper); "all" and "random" are controls."""
     seed: int = 0
@@ -97,6 +106,7 @@ class InterfaceConfig:
             raise ValueError(f"max_guidelines must be in [0, {_LARGE}]")
         if not 0 <= self.hysteresis < 1:
             raise ValueError(f"hysteresis must be in [0, 1), got {self.hysteresis}")
+        check_choice("prevalence_over", self.prevalence_over, PrevalenceOver)
         check_choice("choice", self.choice, Choice)
         if self.choice == "random" and self.hysteresis > 0:
             raise ValueError("choice random keeps no part on, so hysteresis must be 0")
@@ -175,6 +185,12 @@ def _parts(config: InterfaceConfig) -> list[str | Label]:
     return [*parts, *FAILURES] if config.guidelines else parts
 
 
+def _prevalence(label: Label, profile: FailureProfile, config: InterfaceConfig) -> float:
+    if config.prevalence_over == "turns":
+        return profile.rate(label, config.min_observations)
+    return profile.prevalence(label)
+
+
 def _presses(label: Label, active: bool, profile: FailureProfile, config: InterfaceConfig) -> bool:
     """Whether a failure is prevalent and unsolved, by relaxed thresholds if its part is active."""
     seen = profile.by_label.get(label)
@@ -184,7 +200,7 @@ def _presses(label: Label, active: bool, profile: FailureProfile, config: Interf
     mastered = config.max_mean_reward + slack * (1 - config.max_mean_reward)
     return (
         seen.turns >= config.min_observations * (1 - slack) - _ROUNDING
-        and profile.prevalence(label) >= config.min_prevalence * (1 - slack) - _ROUNDING
+        and _prevalence(label, profile, config) >= config.min_prevalence * (1 - slack) - _ROUNDING
         and seen.mean_reward < mastered - _ROUNDING
     )
 
@@ -194,7 +210,7 @@ def _chosen(
 ) -> tuple[Label, ...]:
     """Failures whose guideline is shown next, the most urgent first."""
     scores = {
-        label: profile.prevalence(label) * (1 - profile.by_label[label].mean_reward)
+        label: _prevalence(label, profile, config) * (1 - profile.by_label[label].mean_reward)
         for label in FAILURES
         if _presses(label, label in shown, profile, config)
     }

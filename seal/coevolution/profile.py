@@ -38,7 +38,7 @@ LabelStatistic(turns=1.5, trajectories=1.0, reward_sum=0.0, successes=0.0)
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 from seal.coevolution.checks import check_share, json_fields, json_object
@@ -71,6 +71,8 @@ class LabeledTrajectory:
     """Terminal reward r in [0, 1]; exactly 1.0 is a full pass."""
     category: str
     """Category of the task."""
+    cued: bool = False
+    """The policy was shown a learning interface with an active part."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class FailureProfile:
     """The same for each task category; for reports, no rule uses it."""
     by_position: Mapping[int, Mapping[Label, LabelStatistic]]
     """The same for each turn index, from 0; for reports. Its digits are the keys in JSON."""
+    uncued: Mapping[Label, LabelStatistic] = field(default_factory=dict)
+    """The same of the trajectories that were shown no cue alone."""
 
     def prevalence(self, label: Label) -> float:
         """Share of a failure label among the failed turns, by mass; 0.0 if no turn failed."""
@@ -129,11 +133,40 @@ class FailureProfile:
         failed = [self.by_label[one].turns for one in FAILURES if one in self.by_label]
         return self.by_label[label].turns / math.fsum(failed)
 
+    def rate(self, label: Label, least_turns: int) -> float:
+        """Share of a failure label among all turns of its kind, by mass.
+
+        Turns in which no tool should be called are a kind of their own: only there a call can be
+        spurious. All other failures are counted among the other turns. The rate is that of the
+        trajectories that were shown no cue, if these have at least `least_turns` turns of the kind,
+        else of all. So it falls as the policy improves, and not only because a cue is shown;
+        `prevalence` does not, because it is a share of the failures.
+
+        >>> failed = (LabeledTurn(Label.STATE_MISMATCH), LabeledTurn(Label.CORRECT_ABSTENTION))
+        >>> passed = (LabeledTurn(Label.PASS),) * 3
+        >>> trajectories = [LabeledTrajectory(turns, 0.0, "base") for turns in (failed, passed)]
+        >>> profile = profile_of(1, trajectories)
+        >>> profile.rate(Label.STATE_MISMATCH, least_turns=1)
+        0.25
+        >>> profile.prevalence(Label.STATE_MISMATCH)
+        1.0
+        """
+        if label not in FAILURES:
+            return 0.0
+        kind = _kind(label)
+        tables = [
+            {one: seen.turns for one, seen in table.items() if one in kind}
+            for table in (self.uncued, self.by_label)
+        ]
+        turns = next((one for one in tables if math.fsum(one.values()) >= least_turns), tables[1])
+        return turns[label] / math.fsum(turns.values()) if label in turns else 0.0
+
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""
         return {
             "version": self.version,
             "by_label": _to_json(self.by_label),
+            "uncued": _to_json(self.uncued),
             "by_category": {name: _to_json(table) for name, table in self.by_category.items()},
             "by_position": {
                 str(position): _to_json(table) for position, table in self.by_position.items()
@@ -147,7 +180,10 @@ class FailureProfile:
         Raises:
             ValueError: A field is missing, unknown or of the wrong kind; the message names it.
         """
-        values = json_fields(data, ("version", "by_label", "by_category", "by_position"), path)
+        # Profiles were written without "uncued" before there was a rule that reads it.
+        given = {"uncued": {}, **json_object(data, path)}
+        names = ("version", "by_label", "by_category", "by_position", "uncued")
+        values = json_fields(given, names, path)
         version = values["version"]
         whole = isinstance(version, int) and not isinstance(version, bool)
         if not (whole and 0 <= version < _TOO_MANY):
@@ -165,6 +201,7 @@ class FailureProfile:
                 _position(key, by_position): _from_json(table, f"{by_position}.{key}")
                 for key, table in json_object(values["by_position"], by_position).items()
             },
+            _from_json(values["uncued"], f"{path}.uncued"),
         )
 
 
@@ -196,7 +233,8 @@ def profile_of(
             position: _counted((turn,), one.reward, cascade_share)
             for position, turn in enumerate(one.turns)
         }
-        parts.append(FailureProfile(version, whole, {one.category: whole}, by_position))
+        uncued = {} if one.cued else whole
+        parts.append(FailureProfile(version, whole, {one.category: whole}, by_position, uncued))
     return replace(merge(*parts), version=version)
 
 
@@ -214,6 +252,7 @@ def merge(*profiles: FailureProfile) -> FailureProfile:
         _summed([one.by_label for one in profiles]),
         {name: _summed([one.by_category.get(name, {}) for one in profiles]) for name in categories},
         {at: _summed([one.by_position.get(at, {}) for one in profiles]) for at in positions},
+        _summed([one.uncued for one in profiles]),
     )
 
 
@@ -273,6 +312,14 @@ class ProfileHistory:
         return cls(tuple(read), FailureProfile.from_json(values["total"], "history.total"))
 
 
+_ABSTENTION = frozenset({Label.SPURIOUS_TOOL_CALL, Label.CORRECT_ABSTENTION})
+
+
+def _kind(label: Label) -> frozenset[Label]:
+    """The labels of the turns in which a failure is possible, as far as labels tell."""
+    return _ABSTENTION if label in _ABSTENTION else frozenset(Label) - _ABSTENTION
+
+
 def _counted(turns: Sequence[LabeledTurn], reward: float, cascade_share: float) -> _Table:
     """The table of one trajectory, or of one of its turns."""
     masses: dict[Label, list[float]] = {}
@@ -306,7 +353,7 @@ def _summed(tables: Sequence[_Table]) -> dict[Label, LabelStatistic]:
     return total
 
 
-_COUNTS = tuple(field.name for field in fields(LabelStatistic))
+_COUNTS = tuple(one.name for one in fields(LabelStatistic))
 
 
 def _to_json(table: _Table) -> dict[str, dict[str, float]]:
@@ -321,7 +368,7 @@ def _from_json(data: object, path: str) -> dict[Label, LabelStatistic]:
             known = ", ".join(label.value for label in Label)
             raise ValueError(f"{here}: unknown label; known labels: {known}")
         values = json_fields(counts, _COUNTS, here)
-        numbers = [_number(values[field], f"{here}.{field}") for field in _COUNTS]
+        numbers = [_number(values[count], f"{here}.{count}") for count in _COUNTS]
         try:
             table[Label(name)] = LabelStatistic(*numbers)
         except ValueError as error:

@@ -139,7 +139,7 @@ class SealAgentLoop(AgentLoopBase):
                 if attempt == settings.attempts:
                     raise
                 continue
-            return self._output(row, episode, stream, metrics)
+            return self._output(row, task, episode, stream, metrics)
         raise ValueError(f"env_service.attempts must be at least 1, got {settings.attempts}")
 
     def _task(self, row: dict[str, Any], step: int, session: int) -> Task:
@@ -224,7 +224,12 @@ class SealAgentLoop(AgentLoopBase):
         return text
 
     def _output(
-        self, row: dict[str, Any], episode: Episode, stream: _TokenStream, metrics: dict[str, Any]
+        self,
+        row: dict[str, Any],
+        task: Task,
+        episode: Episode,
+        stream: _TokenStream,
+        metrics: dict[str, Any],
     ) -> AgentLoopOutput:
         """Split the stream into verl's prompt and response, and add the episode's record."""
         limit = self.rollout_config.response_length
@@ -249,6 +254,7 @@ class SealAgentLoop(AgentLoopBase):
                     training_reward=reward,
                     turns=episode.turns,
                     interface_version=episode.interface_version,
+                    interface_shown=task.show_interface and task.mode == "train",
                     truncated=episode.truncated,
                     environment_s=episode.environment_s,
                     turn_spans=tuple(

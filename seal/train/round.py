@@ -32,6 +32,8 @@ class RolloutRecord:
     """Label and reason of each turn that was begun."""
     interface_version: int
     """Version of the interface that the policy was shown."""
+    interface_shown: bool
+    """False: this rollout was shown no interface (`seal.exposure`)."""
     truncated: bool
     """A step limit or the token budget ended the rollout."""
     environment_s: float
@@ -55,10 +57,14 @@ class RolloutRecord:
         spans = tuple((turn, start, end) for turn, start, end in record["turn_spans"])
         return cls(**{**record, "turns": turns, "turn_spans": spans})
 
-    def labeled(self) -> LabeledTrajectory:
-        """The part of the record that the failure profile counts."""
+    def labeled(self, *, interface_active: bool = False) -> LabeledTrajectory:
+        """The part of the record that the failure profile counts.
+
+        `interface_active` says whether the round's interface has an active part.
+        """
         turns = tuple(LabeledTurn(Label(turn.label), turn.cascade) for turn in self.turns)
-        return LabeledTrajectory(turns, self.reward, self.category)
+        cued = interface_active and self.interface_shown
+        return LabeledTrajectory(turns, self.reward, self.category, cued)
 
 
 def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from seal.coevolution.interface import Interface, difference
+from seal.coevolution.labels import FAILURES
 from seal.coevolution.weights import WeightConfig
 from seal.records.loop_log import LoopLog
 from seal.train.advantages import advantage_metrics
@@ -75,13 +76,26 @@ class RoundLog:
             "task_ids": sorted({record.task_id for record in records}),
         }
 
-    def evolved(self, state: LoopState, reply: InterfaceReply) -> None:
-        """Write the round's line; `state` holds C_t and Omega_t, `reply` is Omega_{t+1}."""
+    def evolved(self, state: LoopState, reply: InterfaceReply, least_turns: int) -> None:
+        """Write the round's line; `state` holds C_t and Omega_t, `reply` is Omega_{t+1}.
+
+        `least_turns` is the rule's smallest number of turns (`FailureProfile.rate`).
+        """
+        profile = state.profile
         self._log.round(
             {
                 **self._line,
                 "interface_shown": asdict(state.shown.to_reply()),
-                "profile": state.profile.to_json(),
+                "profile": profile.to_json(),
+                # What a part could be on for: the published share, and that of absolute_rates.
+                "rates": {
+                    label.value: {
+                        "of_failed_turns": profile.prevalence(label),
+                        "of_turns": profile.rate(label, least_turns),
+                    }
+                    for label in FAILURES
+                    if label in profile.by_label
+                },
                 "total": state.history.total.to_json(),
                 "utilities": {label.value: rho for label, rho in state.utilities.items()},
                 "interface": asdict(reply),

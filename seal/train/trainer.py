@@ -88,7 +88,10 @@ class SealTrainer(PPOTrainerSync):
         batch = super()._compute_advantage(batch, metrics)  # A_j from the rewards r, by verl
         sampled = bool(self.config.actor_rollout_ref.rollout.calculate_log_probs)
         played = RoundBatch.read(batch, log_probs=sampled)
-        labeled = [record.labeled() for record in played.records]  # z_i of each turn (3.2)
+        active = bool(self._interface.active())
+        labeled = [  # z_i of each turn (3.2)
+            record.labeled(interface_active=active) for record in played.records
+        ]
         weights = batch_weights(  # w_j (3.4)
             labeled,
             played.groups,
@@ -119,7 +122,8 @@ class SealTrainer(PPOTrainerSync):
 
         The policy has been updated. verl hands its weights to the rollout engines.
         """
-        self._round_log.evolved(self._state, self._send_profile())
+        least = int(self.config.seal.interface.min_observations)
+        self._round_log.evolved(self._state, self._send_profile(), least)
         self._phase("weight_transfer")
         super().on_step_end()
         self._phase("step_end")

@@ -45,6 +45,7 @@ def record(task: str, reward: float, labels: Sequence[Label], reason: str) -> Ro
         training_reward=reward,
         turns=turns,
         interface_version=1,
+        interface_shown=True,
         truncated=False,
         environment_s=0.5,
         turn_spans=tuple((turn, 10 * turn, 10 * turn + 5) for turn in range(len(labels))),

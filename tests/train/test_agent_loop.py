@@ -110,18 +110,36 @@ def test_a_share_of_a_groups_rollouts_is_shown_the_interface() -> None:
     config = configuration(model)
     config.seal.exposure.share = 0.5
 
-    async def asked(row: dict[str, Any], step: int) -> list[tuple[str, int | None]]:
+    async def asked(row: dict[str, Any], step: int) -> list[tuple[str, int | None, bool]]:
         made = agent(model, config, None)
         tasks = [made._task(row, step, session) for session in range(4)]
-        return [(task.mode, task.interface_version) for task in tasks]
+        return [(task.mode, task.interface_version, task.show_interface) for task in tasks]
 
-    half = [("train", 6), ("train", 6), ("eval", None), ("eval", None)]
+    half = [("train", 6, True)] * 2 + [("train", 6, False)] * 2
     assert asyncio.run(asked(TRAIN, 7)) == half
     # A suite of a validation that shows the interface shows it to all, the newest before step 1.
     shown = {**EVAL, "mode": "train"}
-    assert asyncio.run(asked(shown, 7)) == [("train", 6)] * 4
-    assert asyncio.run(asked(shown, 0)) == [("train", None)] * 4
-    assert asyncio.run(asked(EVAL, 7)) == [("eval", None)] * 4
+    assert asyncio.run(asked(shown, 7)) == [("train", 6, True)] * 4
+    assert asyncio.run(asked(shown, 0)) == [("train", None, True)] * 4
+    assert asyncio.run(asked(EVAL, 7)) == [("eval", None, True)] * 4
+
+
+@pytest.mark.parametrize("rule", ["ends_turn", "retry"])
+def test_all_rollouts_of_training_play_by_one_rule_and_a_validation_by_the_benchmarks(
+    rule: str,
+) -> None:
+    model = backbone("smollm2")
+    config = configuration(model)
+    config.seal.exposure.share = 0.5
+    config.env_service.unreadable_message = rule
+
+    async def rules(row: dict[str, Any]) -> set[str]:
+        made = agent(model, config, None)
+        return {made._task(row, 7, session).unreadable_message for session in range(4)}
+
+    assert asyncio.run(rules(TRAIN)) == {rule}
+    for row in (EVAL, {**EVAL, "mode": "train"}):
+        assert asyncio.run(rules(row)) == {"ends_turn"}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ def record(reward: float, *labels: Label, category: str = "multi_turn_base") -> 
         training_reward=reward,
         turns=turns,
         interface_version=0,
+        interface_shown=True,
         truncated=False,
         environment_s=0.5,
         turn_spans=((0, 0, 3),),

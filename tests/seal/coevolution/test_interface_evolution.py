@@ -45,6 +45,31 @@ def shares(**turns: float) -> FailureProfile:
     return FailureProfile(8, table, {}, {})
 
 
+# ---- by rates ----------------------------------------------------------------------------
+
+
+def test_by_rates_a_part_goes_off_when_its_failure_is_mastered() -> None:
+    """By the published rule it stays on: what is left of the failures are these."""
+    published, rates = InterfaceConfig(), InterfaceConfig(prevalence_over="turns")
+    begun = [turns_of(Label.MISSING_TOOL_CALL, 40), turns_of(Label.PASS, 60, 1.0)]
+    mastered = [turns_of(Label.MISSING_TOOL_CALL, 9), turns_of(Label.PASS, 91, 1.0)]
+    for config, left in ((published, True), (rates, False)):
+        shown = after(*begun, config=config)
+        assert shown.affordance_cues and shown.guidelines == (Label.MISSING_TOOL_CALL,)
+        later = after(*mastered, config=config, before=shown)
+        assert later.affordance_cues == left
+        assert later.guidelines == ((Label.MISSING_TOOL_CALL,) if left else ())
+
+
+def test_by_rates_a_part_stays_while_the_failure_is_there_without_it() -> None:
+    config = InterfaceConfig(prevalence_over="turns")
+    plain = turns_of(Label.MISSING_TOOL_CALL, 10) + turns_of(Label.PASS, 10, 1.0)
+    cued = [replace(one, cued=True) for one in turns_of(Label.PASS, 200, 1.0)]
+    assert after(plain, cued, config=config).affordance_cues
+    unseen = [replace(one, cued=True) for one in plain]
+    assert not after(unseen, cued, config=config).affordance_cues
+
+
 # ---- controls ----------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seal.coevolution.labels import EXCLUDED, Label
+from seal.coevolution.labels import EXCLUDED, FAILURES, Label
 from seal.coevolution.profile import (
     EMPTY,
     FailureProfile,
@@ -31,6 +31,7 @@ trajectories = st.lists(
         ),
         st.sampled_from([0.0, 0.5, 1.0]),
         st.sampled_from(["base", "miss_func"]),
+        st.booleans(),
     ),
     max_size=6,
 )
@@ -201,6 +202,60 @@ def test_a_bad_history_is_refused_by_field(data: Any, where: str) -> None:
         ProfileHistory.from_json(data)
 
 
+# ---- rates -------------------------------------------------------------------------------
+
+
+def cued(label: Label, count: int, *, shown: bool = True) -> list[LabeledTrajectory]:
+    reward = 1.0 if label is Label.PASS else 0.0
+    return [LabeledTrajectory((LabeledTurn(label),), reward, "a", cued=shown)] * count
+
+
+def test_a_rate_falls_as_the_policy_improves_and_a_share_of_failures_does_not() -> None:
+    found = []
+    for failed in (16, 8, 2):
+        some = cued(Label.STATE_MISMATCH, failed) + cued(Label.PASS, 32 - failed)
+        profile = profile_of(1, some)
+        found.append(
+            (profile.prevalence(Label.STATE_MISMATCH), profile.rate(Label.STATE_MISMATCH, 8))
+        )
+    assert found == [(1.0, 0.5), (1.0, 0.25), (1.0, 2 / 32)]
+
+
+def test_only_turns_of_its_kind_count_for_a_rate() -> None:
+    abstention = cued(Label.SPURIOUS_TOOL_CALL, 3) + cued(Label.CORRECT_ABSTENTION, 1)
+    others = cued(Label.MISSING_TOOL_CALL, 2) + cued(Label.PASS, 6)
+    profile = profile_of(1, abstention + others)
+    assert profile.rate(Label.SPURIOUS_TOOL_CALL, 1) == 3 / 4
+    assert profile.rate(Label.MISSING_TOOL_CALL, 1) == 2 / 8
+    assert profile.rate(Label.STATE_MISMATCH, 1) == 0.0
+    assert profile.rate(Label.PASS, 1) == 0.0
+
+
+def test_a_rate_is_measured_without_cues_where_there_are_enough_turns() -> None:
+    shown = cued(Label.MISSING_TOOL_CALL, 1) + cued(Label.PASS, 19)
+    plain = cued(Label.MISSING_TOOL_CALL, 6, shown=False) + cued(Label.PASS, 2, shown=False)
+    profile = profile_of(1, shown + plain)
+    assert profile.rate(Label.MISSING_TOOL_CALL, least_turns=8) == 6 / 8
+    assert profile.rate(Label.MISSING_TOOL_CALL, least_turns=9) == 7 / 28
+    # The published rule does not look at who saw a cue.
+    assert profile.prevalence(Label.MISSING_TOOL_CALL) == 1.0
+
+
+def test_a_failure_that_cues_alone_suppress_is_still_one_without_them() -> None:
+    plain = cued(Label.MISSING_TOOL_CALL, 8, shown=False)
+    profile = profile_of(1, cued(Label.PASS, 8) + plain)
+    assert profile.rate(Label.MISSING_TOOL_CALL, 8) == 1.0
+
+
+@UNTIMED
+@given(profiles)
+def test_rates_are_shares(profile: FailureProfile) -> None:
+    for label in Label:
+        assert 0.0 <= profile.rate(label, 1) <= 1.0
+    failures = [one for one in FAILURES if one is not Label.SPURIOUS_TOOL_CALL]
+    assert sum(profile.rate(label, 1) for label in failures) <= 1.0 + 1e-9
+
+
 # ---- JSON --------------------------------------------------------------------------------
 
 
@@ -213,6 +268,10 @@ def test_json_round_trip(profile: FailureProfile) -> None:
 def statistic(**changes: object) -> dict[str, Any]:
     counts = {"turns": 2, "trajectories": 1, "reward_sum": 1.0, "successes": 1, **changes}
     return {"version": 1, "by_label": {"pass": counts}, "by_category": {}, "by_position": {}}
+
+
+def test_a_profile_of_before_there_was_uncued_can_be_read() -> None:
+    assert FailureProfile.from_json(statistic()).uncued == {}
 
 
 def test_the_good_one_below_is_good() -> None:
@@ -231,6 +290,7 @@ def test_the_good_one_below_is_good() -> None:
         ({**statistic(), "version": 2**53}, "profile.version"),
         ({**statistic(), "by_label": []}, "profile.by_label: expected an object"),
         ({**statistic(), "by_label": {"nonsense": {}}}, "profile.by_label.nonsense: unknown label"),
+        ({**statistic(), "uncued": {"pass": 1}}, "profile.uncued.pass"),
         ({**statistic(), "by_category": {"base": {"pass": 1}}}, "profile.by_category.base.pass"),
         ({**statistic(), "by_position": {"3": {"pass": 1}}}, "profile.by_position.3.pass"),
         ({**statistic(), "by_position": {"03": {}}}, "profile.by_position: .* got '03'"),

@@ -64,6 +64,7 @@ PAPER: dict[str, Any] = {
     "seal.interface.max_mean_reward": 0.6,
     "seal.interface.min_observations": 8,
     "seal.interface.max_guidelines": 3,
+    "seal.interface.prevalence_over": "failures",
     # The same thresholds for what is on and for what is off.
     "seal.interface.hysteresis": 0.0,
     # section 3.3: marks come with the failures that they are for

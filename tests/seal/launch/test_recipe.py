@@ -142,6 +142,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "negative_weights": {".seal.weights.applies_to": "negative"},
     "shared_interface": {".seal.exposure.share": 0.5},
     "fading_interface": {".seal.exposure.gone_at": 12},
+    "absolute_rates": {".seal.interface.prevalence_over": "turns"},
     "steadier_interface": {".seal.interface.hysteresis": 0.2},
     "first_failures": {".seal.cascade_share": 0.0},
     "t3rl_reward": {".seal.reward.mode": "t3rl"},
