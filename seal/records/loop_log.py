@@ -1,7 +1,9 @@
 """What a run writes about its loop, as JSON lines under `experiments/<name>/loop/`.
 
 * `rounds.jsonl`, a line a training round: labels, C_t, the interface shown and the evolved one;
-* `rollouts.jsonl`, a line a rollout that was trained on: labels with their reasons, weight;
+* `rollouts.jsonl`, a line a rollout that was trained on: GRPO group, labels with their reasons,
+  weights, tokens that the policy wrote (`policy_tokens`), tokens after the prompt with those of
+  tools and user (`response_tokens`);
 * `phases.jsonl`, a line each time the trainer begins something, and in long rollouts a line every
   few seconds in which more prompts have ended (`ended`, `of`), for the launcher's progress bar and
   watchdog. Its last line comes from the launcher and says how the run ended.

@@ -57,9 +57,19 @@ class RoundLog:
         }
         logged.update(metrics)
         self._log.rollouts(
-            # verl's dump of the dialogues names each of them by the same uid.
-            {"step": step, "uid": key, "weights": list(by_turn), **record.to_json()}
-            for key, record, by_turn in zip(batch.keys, records, weights, strict=True)
+            {
+                "step": step,
+                # verl's dump of the dialogues names each of them by the same uid.
+                "uid": key,
+                "group": group,
+                "policy_tokens": int(mask.sum()),
+                "response_tokens": len(mask),
+                "weights": list(by_turn),
+                **record.to_json(),
+            }
+            for key, group, mask, record, by_turn in zip(
+                batch.keys, batch.groups, batch.masks, records, weights, strict=True
+            )
         )
         self._line = {
             "step": step,
