@@ -11,8 +11,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from seal.records.json_lines import LineReader, append_json_lines, json_lines
@@ -80,6 +81,15 @@ def group_of(uid: str) -> str:
     '5f2c'
     """
     return uid.rsplit("_", 2)[0]
+
+
+def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
+    """Share of GRPO groups whose rewards differ. Only such groups move the policy.
+
+    >>> mixed_group_share({"a": [0.0, 1.0], "b": [1.0, 1.0]})
+    0.5
+    """
+    return fmean(len(set(rewards)) > 1 for rewards in groups.values())
 
 
 def turns_by_label(labels: Mapping[str, Mapping[str, int]]) -> Counter[str]:

@@ -13,9 +13,9 @@ import torch
 
 from seal.coevolution.interface import Interface, difference
 from seal.coevolution.weights import WeightConfig
-from seal.records.loop_log import LoopLog
+from seal.records.loop_log import LoopLog, mixed_group_share
 from seal.train.advantages import advantage_metrics
-from seal.train.round import label_counts, mixed_group_share, round_metrics
+from seal.train.round import label_counts, round_metrics
 from seal.train.round_batch import RoundBatch
 from seal.train.state import LoopState
 from seal.wire import InterfaceReply
