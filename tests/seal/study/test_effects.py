@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from study_material import compose, drawn, write_run
@@ -98,6 +98,7 @@ def test_an_effect_is_the_difference_of_its_recipes_means(tmp_path: Path) -> Non
     )
 
 
+@settings(deadline=None)
 @given(SHARES)
 def test_effects_and_the_baseline_make_up_every_recipe(shares: Any) -> None:
     scores = dict(zip(DESIGN.cells, shares, strict=True))
