@@ -24,11 +24,12 @@ from seal.logview.lines import (
     Phase,
     Round,
     TrainedRollout,
+    Validated,
     keep,
     keep_key,
+    keep_validated,
     parsed,
 )
-from seal.records import validation_log
 from seal.records.json_lines import BadLine
 from seal.records.loop_log import (
     DONE,
@@ -39,6 +40,8 @@ from seal.records.loop_log import (
     ROUNDS,
     group_of,
 )
+from seal.records.validation_log import Rollout
+from seal.records.validation_metrics import metrics_of_log, suite_of_pass_rate
 
 VALIDATIONS = "tech_synthetic"
 """Folder among the runs that holds the validation logs of all runs."""
@@ -150,9 +153,7 @@ class Run:
             written=self.written(),
             phase=phases[-1].kept if phases else None,
             round=rounds[max(rounds)] if rounds else None,
-            validations={
-                suite: points[-1] for suite, points in pass_rates(self.metrics()[0]).items()
-            },
+            validations={suite: points[-1] for suite, points in self.pass_rates().items()},
         )
 
     def rounds(self) -> tuple[dict[Step, Round], tuple[str, ...]]:
@@ -171,6 +172,26 @@ class Run:
                 by_name.setdefault(name, {})[line.kept.step] = value
         found = {name: sorted(points.items()) for name, points in sorted(by_name.items())}
         return found, contents.faults
+
+    def pass_rates(self) -> dict[str, Points]:
+        """The pass rate of every validation, by suite.
+
+        It is a metric. If the metrics have none of a validation's step, its log is counted.
+        """
+        found: dict[str, dict[Step, float]] = {}
+        for name, points in self.metrics()[0].items():
+            suite = suite_of_pass_rate(name)
+            if suite is not None:
+                found[suite] = dict(points)
+        known = {step for by_step in found.values() for step in by_step}
+        for step in self.validation_steps():
+            if step not in known:
+                rollouts = [line.kept.rollout for line in self.validation(step).lines]
+                for name, value in metrics_of_log(rollouts).items():
+                    suite = suite_of_pass_rate(name)
+                    if suite is not None:
+                        found.setdefault(suite, {})[step] = value
+        return {suite: sorted(by_step.items()) for suite, by_step in sorted(found.items())}
 
     def steps(self) -> list[Step]:
         """Training steps of which anything is written."""
@@ -218,7 +239,7 @@ class Run:
         prefix = group_of(uid)
         return [line for line in self._dialogues(step).lines if group_of(line.kept.uid) == prefix]
 
-    def validation(self, step: Step) -> Contents[validation_log.Rollout]:
+    def validation(self, step: Step) -> Contents[Validated]:
         """Lines of a validation log.
 
         Raises:
@@ -227,11 +248,9 @@ class Run:
         if step not in self.validation_steps():
             raise NotThere(f"There is no validation log of step {step} of {self.name}.")
         path = _steps(self.validation_folder)[step]
-        return self._files.contents(path, validation_log.rollout_of_line)
+        return self._files.contents(path, keep_validated)
 
-    def validation_dialogue(
-        self, step: Step, number: int
-    ) -> tuple[Dialogue, validation_log.Rollout]:
+    def validation_dialogue(self, step: Step, number: int) -> tuple[Dialogue, Rollout]:
         """A line of a validation log: its text and the rest.
 
         Raises:
@@ -239,7 +258,7 @@ class Run:
             BadLine: It has changed since its place was noted.
         """
         line = _line(self.validation(step), number, f"the validation log of step {step}")
-        return self._read(self.validation_folder, step, line), line.kept
+        return self._read(self.validation_folder, step, line), line.kept.rollout
 
     def _logged_steps(self) -> Contents[Step]:
         # All rollouts of a run are in one file: each is checked only when its step is looked at.
@@ -264,16 +283,6 @@ class Run:
 
     def _read(self, folder: Path, step: Step, line: Line[Any]) -> Dialogue:
         return parsed(Dialogue, object_at(_steps(folder)[step], line.offset))
-
-
-def pass_rates(metrics: Mapping[str, Points]) -> dict[str, Points]:
-    """Those metrics that are the pass rate of a validation, by suite.
-
-    >>> pass_rates({"val-seal/fixed/pass_rate": [(0, 0.5)], "seal/pass_rate": [(1, 0.25)]})
-    {'fixed': [(0, 0.5)]}
-    """
-    found = {name: re.fullmatch("val-seal/(.*)/pass_rate", name) for name in metrics}
-    return {match[1]: metrics[name] for name, match in found.items() if match}
 
 
 def _keep_step(_: int, line: dict[str, Any]) -> Step:

@@ -3,10 +3,14 @@
 In: the JSON object of a line. Out: a record, or `BadLine` with the field that is wrong. The trainer
 writes the loop log, verl writes dialogues and metrics. `seal.records.validation_log` reads the
 lines of validation logs. Fields that are not shown are not read.
+
+Older logs and the copies of `scripts/compare.py --keep` lack some fields. A line that lacks only
+fields with a default is shown without them.
 """
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from seal.logview.growing import Keep
 from seal.records.json_lines import BadLine
 from seal.records.loop_log import turns_by_label
+from seal.records.validation_log import Rollout, rollout_of_line
 
 Step = Annotated[int, Field(ge=0, lt=10**12)]
 
@@ -39,12 +44,13 @@ class Round(Record):
     """A line of loop/rounds.jsonl."""
 
     step: Step
-    metrics: dict[str, float]
-    rollouts: int
-    dropped_groups: float
-    labels: dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**31)]]]
+    metrics: dict[str, float] = {}
+    rollouts: int | None = None
+    dropped_groups: float | None = None
+    labels: dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**31)]]] = {}
     """Turns by category and label."""
-    interface_shown: Shown
+    interface_shown: Shown | None = None
+    """None if the line does not say; the original benchmark has no active part."""
 
     def turns_by_label(self) -> Counter[str]:
         """Turns of all categories together."""
@@ -55,7 +61,7 @@ class Turn(Record):
     """The diagnosis of one turn."""
 
     label: str
-    reason: str
+    reason: str = ""
     cascade: bool = False
     """It failed only because an earlier turn had failed."""
 
@@ -74,19 +80,19 @@ class TrainedRollout(OfStep):
     task_id: str
     category: str
     reward: float
-    training_reward: float
-    weights: list[float] = Field(min_length=1)
+    training_reward: float | None = None
+    weights: list[float] = []
     """One a turn."""
-    turns: list[Turn]
-    interface_version: int
-    truncated: bool
-    turn_spans: list[Annotated[list[int], Field(min_length=3, max_length=3)]]
+    turns: list[Turn] = []
+    interface_version: int | None = None
+    truncated: bool = False
+    turn_spans: list[Annotated[list[int], Field(min_length=3, max_length=3)]] = []
     """(turn, start, end) of each assistant message."""
 
     @property
-    def weight(self) -> float:
-        """Mean over the turns."""
-        return fmean(self.weights)
+    def weight(self) -> float | None:
+        """Mean over the turns; None if the line has no weights."""
+        return fmean(self.weights) if self.weights else None
 
 
 class DialogueKey(Record):
@@ -103,6 +109,15 @@ class Dialogue(DialogueKey):
     """The prompt, chat template included."""
     output: str
     """Everything after it: the policy's messages, with those of tools and user between them."""
+
+
+@dataclass(frozen=True)
+class Validated:
+    """What the index keeps of a line of a validation log."""
+
+    rollout: Rollout
+    has_dialogue: bool
+    """Whether the line holds what `Dialogue` reads; the copies of a study's logs do not."""
 
 
 class Phase(Record):
@@ -158,6 +173,12 @@ def parsed(kind: type[RecordT], line: dict[str, Any]) -> RecordT:
 def keep(kind: type[RecordT]) -> Keep[RecordT]:
     """Keeps lines as records of a kind."""
     return lambda _, line: parsed(kind, line)
+
+
+def keep_validated(number: int, line: dict[str, Any]) -> Validated:
+    """Keeps what the page of a validation needs of a line, not its text."""
+    has_dialogue = all(name in line for name in Dialogue.model_fields)
+    return Validated(rollout_of_line(number, line), has_dialogue)
 
 
 def keep_key(_: int, line: dict[str, Any]) -> DialogueKey:

@@ -12,7 +12,7 @@ from typing import Any
 
 from seal.logview import charts
 from seal.logview.charts import Chart, style_of
-from seal.logview.experiments import Experiments, Points, Run, pass_rates
+from seal.logview.experiments import Experiments, Points, Run
 from seal.logview.lines import Dialogue, Round, Turn
 from seal.logview.listing import Filters, Listed, listing, ordered
 from seal.logview.messages import Message, cut_dialogue
@@ -70,12 +70,14 @@ def every_run(experiments: Experiments) -> View:
 def run(one: Run) -> View:
     """Charts, rounds and validations of a run."""
     rounds, faults = one.rounds()
-    metrics, metric_faults = one.metrics()
-    suites = pass_rates(metrics)
+    _, metric_faults = one.metrics()
+    suites = one.pass_rates()
     previous: dict[int, list[str]] = {}
     active: list[str] = []
     for step, record in rounds.items():
-        previous[step], active = active, record.interface_shown.active
+        previous[step] = active
+        if record.interface_shown is not None:
+            active = record.interface_shown.active
     return View(
         "run.html",
         {
@@ -123,7 +125,8 @@ def step(one: Run, step: int, filters: Filters) -> View:
         for found in rollouts
     ]
     record = rounds.get(step)
-    earlier = max((other for other in rounds if other < step), default=None)
+    told = [other for other, record in rounds.items() if record.interface_shown is not None]
+    earlier = max((other for other in told if other < step), default=None)
     return View(
         "step.html",
         {
@@ -132,7 +135,7 @@ def step(one: Run, step: int, filters: Filters) -> View:
             "round": record,
             "bar": charts.bar(record.turns_by_label()) if record else (),
             "earlier": earlier,
-            "change": _change(rounds, earlier, step) if record else [],
+            "change": _change(rounds, earlier, step) if step in told else [],
             "unmatched": sum(found.record is None or found.line is None for found in rollouts),
             "without_uid": any(found.record and found.record.uid is None for found in rollouts),
             "kind": "steps",
@@ -146,10 +149,10 @@ def step(one: Run, step: int, filters: Filters) -> View:
 def validation(one: Run, step: int, filters: Filters) -> View:
     """A validation: pass rates by category, and the rollouts."""
     contents = one.validation(step)
-    rollouts = [line.kept for line in contents.lines]
+    rollouts = [line.kept.rollout for line in contents.lines]
     listed = [
         Listed(
-            line=rollout.line,
+            line=rollout.line if line.kept.has_dialogue else None,
             task=rollout.task_id,
             category=rollout.category,
             suite=rollout.suite,
@@ -158,7 +161,7 @@ def validation(one: Run, step: int, filters: Filters) -> View:
             turns=_turns(rollout),
             truncated=bool(rollout.truncated),
         )
-        for rollout in rollouts
+        for line, rollout in zip(contents.lines, rollouts, strict=True)
     ]
     suites = sorted({rollout.suite for rollout in rollouts})
     return View(
@@ -194,7 +197,7 @@ def rollout(one: Run, step: int, line: int) -> View:
 def validated(one: Run, step: int, line: int) -> View:
     """The dialogue of a validation."""
     dialogue, kept = one.validation_dialogue(step, line)
-    rollouts = [other.kept for other in one.validation(step).lines]
+    rollouts = [other.kept.rollout for other in one.validation(step).lines]
     values = {
         "kind": "validation",
         "rollout": None,
@@ -267,10 +270,10 @@ def _neighbours(ordered: Sequence[int], current: int) -> dict[str, int | None]:
 
 
 def _change(rounds: Mapping[int, Round], earlier: int | None, step: int) -> list[tuple[str, str]]:
-    """Lines of the interface shown, each with "+", "-" or " " compared with the round before."""
-    before = rounds[earlier].interface_shown.text if earlier is not None else ""
-    after = rounds[step].interface_shown.text
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    """Lines of the interface shown, each with "+", "-" or " " compared with an earlier round."""
+    shown = (rounds[one].interface_shown if one is not None else None for one in (earlier, step))
+    before, after = (one.text.splitlines() if one else [] for one in shown)
+    lines = difflib.ndiff(before, after)
     # ndiff's "?" lines point at characters within a line.
     return [(line[0], line[2:]) for line in lines if line[0] != "?"]
 
@@ -295,7 +298,7 @@ def _pass_rates(suites: Mapping[str, Points], rounds: Mapping[int, Round]) -> Ch
 
 
 def _labels(rounds: Mapping[int, Round]) -> Chart | None:
-    counts = {step: record.turns_by_label() for step, record in rounds.items()}
+    counts = {step: record.turns_by_label() for step, record in rounds.items() if record.labels}
     names = ordered({name for by_label in counts.values() for name in by_label})
     lines = {
         name: [

@@ -1,7 +1,9 @@
 """What a run writes about its loop, as JSON lines under `experiments/<name>/loop/`.
 
 * `rounds.jsonl`, a line a training round: labels, C_t, the interface shown and the evolved one;
-* `rollouts.jsonl`, a line a rollout that was trained on: labels with their reasons, weight;
+* `rollouts.jsonl`, a line a rollout that was trained on: GRPO group, labels with their reasons,
+  weights, tokens that the policy wrote (`policy_tokens`), tokens after the prompt with those of
+  tools and user (`response_tokens`);
 * `phases.jsonl`, a line each time the trainer begins something, and in long rollouts a line every
   few seconds in which more prompts have ended (`ended`, `of`), for the launcher's progress bar and
   watchdog. Its last line comes from the launcher and says how the run ended.
@@ -9,8 +11,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from seal.records.json_lines import LineReader, append_json_lines, json_lines
@@ -78,6 +81,15 @@ def group_of(uid: str) -> str:
     '5f2c'
     """
     return uid.rsplit("_", 2)[0]
+
+
+def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
+    """Share of GRPO groups whose rewards differ. Only such groups move the policy.
+
+    >>> mixed_group_share({"a": [0.0, 1.0], "b": [1.0, 1.0]})
+    0.5
+    """
+    return fmean(len(set(rewards)) > 1 for rewards in groups.values())
 
 
 def turns_by_label(labels: Mapping[str, Mapping[str, int]]) -> Counter[str]:

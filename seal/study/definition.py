@@ -21,9 +21,38 @@ from typing import Any
 
 import yaml
 
+INTERACTION = "interaction"
+"""What the report calls the interaction of two factors, so no factor has this name."""
+
 
 class StudyError(Exception):
     """The study cannot be run or reported; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Factorial:
+    """A 2 x 2 design: two parts of a method, and a recipe for each way to have them.
+
+    In a study file the two factors have names of their own:
+
+        factorial: {neither: vanilla, interface: no_reweighting, weights: no_interface, both: seal}
+    """
+
+    factors: tuple[str, str]
+    """Names of the two parts, e.g. interface and weights."""
+    neither: str
+    """Recipe with neither part."""
+    first: str
+    """Recipe with the first part alone."""
+    second: str
+    """Recipe with the second part alone."""
+    both: str
+    """Recipe with both parts."""
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The four recipes: neither, first, second, both."""
+        return self.neither, self.first, self.second, self.both
 
 
 @dataclass(frozen=True)
@@ -56,6 +85,8 @@ class Study:
     """Seeds of recipes that have only some of the study's seeds."""
     contrasts: tuple[tuple[str, str], ...] = ()
     """Pairs of recipes to compare beside those with the baseline, e.g. ("seal", "placebo")."""
+    factorial: Factorial | None = None
+    """Four recipes whose main effects and interaction are reported. None: no such figures."""
 
     def seeds_of(self, recipe: str) -> tuple[int, ...]:
         """Seeds of one recipe."""
@@ -135,6 +166,7 @@ def _study(name: str, read: dict[str, Any]) -> Study:
     fewer = read.get("fewer_seeds") or {}
     values["fewer_seeds"] = {str(key): _seeds(key, one) for key, one in fewer.items()}
     values["contrasts"] = tuple(_pair(one) for one in read.get("contrasts") or [])
+    values["factorial"] = _factorial(read.get("factorial"))
     return Study(name=name, **values)
 
 
@@ -151,6 +183,28 @@ def _pair(values: Any) -> tuple[str, str]:
     return names[0], names[1]
 
 
+def _factorial(cells: Any) -> Factorial | None:
+    if cells is None:
+        return None
+    expected = "neither, both and the names of two factors, each with its recipe"
+    if not isinstance(cells, dict):
+        raise ValueError(f"factorial: expected {expected}, got {cells!r:.80}")
+    named = {str(key): str(recipe) for key, recipe in cells.items()}
+    factors = [key for key in named if key not in ("neither", "both", INTERACTION)]
+    if len(factors) != 2 or len(named) != 4:
+        raise ValueError(f"factorial: expected {expected}, got {', '.join(named) or 'nothing'}")
+    if len(set(named.values())) < 4:
+        raise ValueError(f"factorial: a recipe is in two cells: {', '.join(named.values())}")
+    first, second = factors
+    return Factorial(
+        factors=(first, second),
+        neither=named["neither"],
+        first=named[first],
+        second=named[second],
+        both=named["both"],
+    )
+
+
 def _seeds(key: object, values: Any) -> tuple[int, ...]:
     if not isinstance(values, list) or not all(type(one) is int for one in values) or not values:
         raise ValueError(f"{key}: expected a list of whole numbers, got {values!r:.80}")
@@ -164,7 +218,8 @@ def _check(study: Study) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]{0,39}", name):
             raise ValueError(f"{name!r} names folders: use letters, digits and '_', at most 40")
     pairs = [name for pair in study.contrasts for name in pair]
-    for name in (study.baseline, *study.fewer_seeds, *pairs):
+    cells = study.factorial.cells if study.factorial else ()
+    for name in (study.baseline, *study.fewer_seeds, *pairs, *cells):
         if name not in study.recipes:
             raise ValueError(f"{name!r} is none of recipes: {', '.join(study.recipes)}")
     for name, seeds in study.fewer_seeds.items():

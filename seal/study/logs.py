@@ -2,7 +2,7 @@
 
 In: a folder that holds `launcher_record/` and `experiments/`, as the project's own folder does.
 Out: a `RunLogs` for each run. `keep` copies a run's logs without dialogues into another such
-folder, from which the same report is made.
+folder, from which the same report is made, and which the viewer shows.
 """
 
 import json
@@ -18,25 +18,54 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seal.launch.resume import flat
 from seal.records.json_lines import LineReader, json_lines, read_json_lines
-from seal.records.loop_log import DONE, PHASES, ROUNDS
+from seal.records.loop_log import DONE, PHASES, ROLLOUTS, ROUNDS
 from seal.records.validation_log import BadValidationLog, Rollout, read_folder
 from seal.study.definition import StudyError
 
 FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
 _LEFT_OUT_OF_A_RECORD = ("command_line", "ray_address", "host")
 """What a report does not need and a published log need not tell: folders and names of machines."""
-_KEPT_OF_A_ROUND = ("time", "step", "metrics", "rollouts", "dropped_groups", "labels", "interface")
+_KEPT_OF_A_ROUND = (
+    "time",
+    "step",
+    "metrics",
+    "rollouts",
+    "dropped_groups",
+    "labels",
+    "interface_shown",
+    "interface",
+)
+_KEPT_OF_A_TRAINED_ROLLOUT = (
+    "step",
+    "uid",
+    "group",
+    "task_id",
+    "category",
+    "reward",
+    "training_reward",
+    "weights",
+    "turns",
+    "interface_version",
+    "truncated",
+    "policy_tokens",
+    "response_tokens",
+)
+_KEPT_OF_A_TURN = ("label", "cascade")
+"""Not its reason, which can quote what the policy wrote."""
 _KEPT_OF_A_ROLLOUT = (
     "step",
     "suite",
     "task_id",
     "category",
     "score",
+    "labels",
     "truncated",
     "ended",
     "response_tokens",
 )
 _KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens")
+_KEPT_PREFIX = "val-"
+"""Metrics of validations are kept, too: the viewer shows their pass rates."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +100,7 @@ def read_run(root: Path, name: str) -> RunLogs:
     Raises:
         StudyError: It has finished, but a file is damaged.
     """
-    record, experiment, validation = _places(root, name)
+    record, experiment, validation = places(root, name)
     if not (record / "config.yaml").is_file():
         return RunLogs(name, ABSENT, {}, (), (), {}, {})
     config = _read_config(_launches(record)[-1])
@@ -111,12 +140,13 @@ def read_run(root: Path, name: str) -> RunLogs:
 
 
 def keep(root: Path, name: str, to: Path) -> None:
-    """Copy what a report needs of a run: configuration, records, rounds, metrics, scores.
+    """Copy what a report or the viewer needs of a run, and no dialogue.
 
-    An earlier copy is replaced.
+    That is its configuration, records, rounds, rollouts that were trained on (labels, weights,
+    lengths, group), metrics, and rollouts of validations. An earlier copy is replaced.
     """
-    record, experiment, validation = _places(root, name)
-    new_record, new_experiment, new_validation = _places(to, name)
+    record, experiment, validation = places(root, name)
+    new_record, new_experiment, new_validation = places(to, name)
     for earlier in (new_record, new_experiment, new_validation):
         shutil.rmtree(earlier, ignore_errors=True)
     for path in [one for one in _launches(record) if one.is_file()]:
@@ -127,8 +157,19 @@ def keep(root: Path, name: str, to: Path) -> None:
     for name_of_log, kept in ((ROUNDS, _KEPT_OF_A_ROUND), (PHASES, ("time", "phase", "step"))):
         lines = LineReader(experiment / "loop" / name_of_log).new()
         _write_lines(new_experiment / "loop" / name_of_log, lines, kept)
+    trained = experiment / "loop" / ROLLOUTS
+    if trained.is_file():  # a copy that was made before rollouts were kept has none
+        rollouts = (_without_reasons(line) for line in LineReader(trained).new())
+        _write_lines(new_experiment / "loop" / ROLLOUTS, rollouts, _KEPT_OF_A_TRAINED_ROLLOUT)
     steps = (
-        {"step": step, "data": {key: one[key] for key in _KEPT_OF_METRICS if key in one}}
+        {
+            "step": step,
+            "data": {
+                key: value
+                for key, value in one.items()
+                if key in _KEPT_OF_METRICS or key.startswith(_KEPT_PREFIX)
+            },
+        }
         for step, one in _metrics(experiment).items()
     )
     _write_lines(new_experiment / "metrics.jsonl", steps, ("step", "data"))
@@ -137,7 +178,8 @@ def keep(root: Path, name: str, to: Path) -> None:
         _write_lines(new_validation / path.name, lines, _KEPT_OF_A_ROLLOUT)
 
 
-def _places(root: Path, name: str) -> tuple[Path, Path, Path]:
+def places(root: Path, name: str) -> tuple[Path, Path, Path]:
+    """A run's folders: launcher's record, loop log and metrics, validation logs."""
     experiments = root / "experiments"
     validation = experiments / "tech_synthetic" / name / "validation_log"
     return root / "launcher_record" / name, experiments / name, validation
@@ -170,6 +212,14 @@ def _publishable(record: dict[str, Any]) -> dict[str, Any]:
         for key, value in record.items()
         if key not in _LEFT_OUT_OF_A_RECORD
     }
+
+
+def _without_reasons(rollout: dict[str, Any]) -> dict[str, Any]:
+    """A line of a trained rollout whose turns have only what is kept of them."""
+    turns = [
+        {name: turn[name] for name in _KEPT_OF_A_TURN if name in turn} for turn in rollout["turns"]
+    ]
+    return {**rollout, "turns": turns}
 
 
 def _metrics(experiment: Path) -> dict[int, dict[str, float]]:

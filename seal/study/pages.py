@@ -6,6 +6,8 @@ In: the document that `report` makes. Out: text, which refers to the plots that 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from seal.study.definition import INTERACTION
+
 RULES = {
     "start": "before training",
     "last": "at the last step",
@@ -58,6 +60,10 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
         declared = f" ({study['declared_step']})" if "declared" in rules else ""
         yield f"### {said.capitalize()}{declared}{which}\n"
         yield from _table(part, study["seeds"])
+        shown = {"tasks": kind, "step_rule": part[0]["step_rule"]}
+        for one in suite["factorial"]:
+            if shown.items() <= one.items():
+                yield from _effects(one, study)
     if any(value is not None for one in suite["tokens"].values() for value in one.values()):
         yield "Mean tokens of a dialogue after its prompt, at the last step:\n"
         yield from _head("recipe", "passed", "failed")
@@ -131,17 +137,37 @@ def _table(figures: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Iterat
         yield ""
 
 
+def _effects(found: Mapping[str, Any], study: Mapping[str, Any]) -> Iterator[str]:
+    """Main effects and interaction of a 2 x 2 design."""
+    design = study["factorial"]
+    one, other = design["factors"]
+    yield (
+        f"Main effects of {one} and {other}, and their interaction: `{design['first']}` has {one} "
+        f"alone, `{design['second']}` has {other} alone, `{design['both']}` both, "
+        f"`{design['neither']}` neither.\n"
+    )
+    yield from _head("effect", "points")
+    for name, estimate in found["effects"].items():
+        named = name if name == INTERACTION else f"main effect of {name}"
+        yield _row(named, _points(estimate, sign=True) + _seeds(found["seeds"], study["seeds"]))
+    yield ""
+
+
 def _against(against: Mapping[str, Any] | None, seeds: Sequence[int]) -> tuple[str, str]:
     """A difference and a probability of improvement as cells."""
     if against is None:
         return "-", "-"
     found = against["difference"]
     mark = "**" if found["notable"] else ""
-    difference = f"{mark}{_points(found, sign=True)}{mark}"
-    if list(against["seeds"]) != list(seeds):
-        named = ", ".join(str(seed) for seed in against["seeds"])
-        difference += f" on seed{'s'[: len(against['seeds']) > 1]} {named}"
+    difference = f"{mark}{_points(found, sign=True)}{mark}{_seeds(against['seeds'], seeds)}"
     return difference, _points(against["probability_of_improvement"])
+
+
+def _seeds(common: Sequence[int], seeds: Sequence[int]) -> str:
+    """The seeds of a paired figure if they are not all of the study's."""
+    if list(common) == list(seeds):
+        return ""
+    return f" on seed{'s'[: len(common) > 1]} {', '.join(str(seed) for seed in common)}"
 
 
 def _training(training: Mapping[str, Any]) -> Iterator[str]:

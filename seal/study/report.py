@@ -30,7 +30,7 @@ from seal.study.scores import (
     read_suite,
     step_of,
 )
-from seal.study.suite_figures import suite_figures
+from seal.study.suite_figures import common_seeds, suite_effects, suite_figures
 
 ROUND_METRICS = (
     "seal/pass_rate",
@@ -81,7 +81,7 @@ def report(
             for (recipe, seed), logs in runs.items()
         ],
         "complete": all(logs.state == FINISHED for logs in runs.values()),
-        "notes": notes + _notes(runs, launches),
+        "notes": notes + _notes(runs, launches) + _missing_cells(study, finished),
         "suites": {
             name: _suite(suite, study, finished, recipes, left_out)
             for name, suite in suites.items()
@@ -130,6 +130,21 @@ def _notes(runs: Mapping[tuple[str, int], RunLogs], launches: Mapping[str, Launc
     return notes
 
 
+def _missing_cells(study: Study, finished: Runs) -> list[str]:
+    """Why a study with a 2 x 2 design has no main effects."""
+    if study.factorial is None or common_seeds(study, finished):
+        return []
+    cells = study.factorial.cells
+    without = [cell for cell in cells if not any(recipe == cell for recipe, _ in finished)]
+    why = (
+        f"no run of {', '.join(without)} has finished"
+        if without
+        else f"{', '.join(cells)} have no seed in common yet"
+    )
+    named = " and ".join(study.factorial.factors)
+    return [f"main effects and interaction of {named} are not reported: {why}"]
+
+
 def _suite(
     suite: Suite,
     study: Study,
@@ -142,6 +157,7 @@ def _suite(
         "tasks": len(suite.tasks),
         "rollouts": suite.rollouts,
         "figures": suite_figures(suite, study, runs, recipes, left_out),
+        "factorial": suite_effects(suite, study, runs, recipes, left_out),
         "selection": {
             "against": reference,
             "optimism": optimism(suite, study, runs, reference),

@@ -1,5 +1,7 @@
 """The figures of one suite: each recipe at the step of each rule, against the baseline and others.
 
+Also the main effects and the interaction of four recipes that are a 2 x 2 design.
+
 In: the suite and the finished runs. Out: plain values, shares from 0 to 1.
 """
 
@@ -10,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from seal.study import intervals
-from seal.study.definition import Study
+from seal.study.definition import INTERACTION, Study
+from seal.study.effects import effects
 from seal.study.scores import (
     BEST,
     DECLARED,
@@ -36,17 +39,9 @@ def suite_figures(
     left_out: Mapping[str, frozenset[str]],
 ) -> list[dict[str, Any]]:
     """Every figure of a suite."""
-    by_rule: dict[tuple[str, str], Counted] = {}
-    for rule in RULES:
-        named = {recipe: counted(suite, recipe, rule, runs, study) for recipe in recipes}
-        # A rule that names no step of some recipe compares nothing.
-        if all(named.values()):
-            by_rule |= {(rule, recipe): one for recipe, one in named.items() if one is not None}
+    by_rule = _by_rule(suite, study, runs, recipes)
     figures = []
-    for kind, without in {ALL: frozenset[str](), **left_out}.items():
-        columns = suite.columns(without)
-        if not columns or (kind != ALL and len(columns) == len(suite.tasks)):
-            continue
+    for kind, columns in _kinds_of_tasks(suite, left_out).items():
         for (rule, recipe), found in by_rule.items():
             figure: dict[str, Any] = {"tasks": kind, "step_rule": rule, "recipe": recipe}
             figure |= _figure(suite, columns, found)
@@ -62,6 +57,63 @@ def suite_figures(
     if suite.name == study.suites[0]:
         _mark_notable(study, figures)
     return figures
+
+
+def suite_effects(
+    suite: Suite,
+    study: Study,
+    runs: Runs,
+    recipes: Sequence[str],
+    left_out: Mapping[str, frozenset[str]],
+) -> list[dict[str, Any]]:
+    """Main effects and interaction of the study's 2 x 2 design, paired by seed and task.
+
+    None are given without such a design, or if its four recipes have no common seed.
+    """
+    design = study.factorial
+    common = common_seeds(study, runs)
+    if design is None or not common:
+        return []
+    by_rule = _by_rule(suite, study, runs, recipes)
+    found = []
+    for kind, columns in _kinds_of_tasks(suite, left_out).items():
+        for rule in dict.fromkeys(rule for rule, _ in by_rule):
+            scores = {
+                cell: _scores(suite, columns, by_rule[rule, cell], common) for cell in design.cells
+            }
+            estimates = {}
+            for name, matrix in effects(design, scores).items():
+                most = 2.0 if name == INTERACTION else 1.0
+                estimate = intervals.mean(matrix, *_kinds(suite, columns))
+                estimates[name] = asdict(_within(estimate, -most, most))
+            found.append({"tasks": kind, "step_rule": rule, "seeds": common, "effects": estimates})
+    return found
+
+
+def common_seeds(study: Study, runs: Runs) -> list[int]:
+    """Seeds with a run of each recipe of the study's 2 x 2 design."""
+    cells = study.factorial.cells if study.factorial else ()
+    return [seed for seed in study.seeds if cells and all((cell, seed) in runs for cell in cells)]
+
+
+def _by_rule(
+    suite: Suite, study: Study, runs: Runs, recipes: Sequence[str]
+) -> dict[tuple[str, str], Counted]:
+    """Passes by rule and recipe."""
+    found: dict[tuple[str, str], Counted] = {}
+    for rule in RULES:
+        named = {recipe: counted(suite, recipe, rule, runs, study) for recipe in recipes}
+        # A rule that names no step of some recipe compares nothing.
+        if all(named.values()):
+            found |= {(rule, recipe): one for recipe, one in named.items() if one is not None}
+    return found
+
+
+def _kinds_of_tasks(suite: Suite, left_out: Mapping[str, frozenset[str]]) -> dict[str, list[int]]:
+    """Columns of all tasks, and of what remains of them where something is left out."""
+    columns = {kind: suite.columns(without) for kind, without in left_out.items()}
+    some = {kind: one for kind, one in columns.items() if 0 < len(one) < len(suite.tasks)}
+    return {ALL: suite.columns(frozenset()), **some}
 
 
 def _figure(suite: Suite, columns: Sequence[int], runs: Counted) -> dict[str, Any]:
@@ -90,11 +142,11 @@ def _share(estimate: intervals.Estimate) -> dict[str, Any]:
     return asdict(_within(estimate, 0.0))
 
 
-def _within(estimate: intervals.Estimate, least: float) -> intervals.Estimate:
-    """The interval cut off at the least possible value and at 1."""
+def _within(estimate: intervals.Estimate, least: float, most: float = 1.0) -> intervals.Estimate:
+    """The interval cut off at the least and at the largest possible value."""
     if estimate.low is None or estimate.high is None:
         return estimate
-    return replace(estimate, low=max(least, estimate.low), high=min(1.0, estimate.high))
+    return replace(estimate, low=max(least, estimate.low), high=min(most, estimate.high))
 
 
 def _against(
@@ -104,11 +156,7 @@ def _against(
     both = [seed for seed in ours.seeds if seed in baseline.seeds]
     if not both:
         return None
-    one, two = (
-        each.passes[np.ix_([each.seeds.index(seed) for seed in both], list(columns))]
-        / suite.rollouts
-        for each in (ours, baseline)
-    )
+    one, two = (_scores(suite, columns, each, both) for each in (ours, baseline))
     difference = intervals.mean(one - two, *_kinds(suite, columns))
     return {
         "seeds": both,
@@ -119,6 +167,14 @@ def _against(
         },
         "probability_of_improvement": asdict(intervals.probability_of_improvement(one, two)),
     }
+
+
+def _scores(
+    suite: Suite, columns: Sequence[int], runs: Counted, seeds: Sequence[int]
+) -> intervals.Matrix:
+    """Scores of some seeds on some tasks: (seeds, tasks), from 0 to 1."""
+    rows = [runs.seeds.index(seed) for seed in seeds]
+    return np.asarray(runs.passes[np.ix_(rows, list(columns))] / suite.rollouts)
 
 
 def _kinds(suite: Suite, columns: Sequence[int]) -> tuple[list[str], list[str]]:

@@ -67,15 +67,6 @@ class RolloutRecord:
         return LabeledTrajectory(turns, self.reward, self.category, cued)
 
 
-def mixed_group_share(groups: Mapping[str, Sequence[float]]) -> float:
-    """Share of GRPO groups whose rewards differ. Only such groups move the policy.
-
-    >>> mixed_group_share({"a": [0.0, 1.0], "b": [1.0, 1.0]})
-    0.5
-    """
-    return fmean(len(set(rewards)) > 1 for rewards in groups.values())
-
-
 def round_metrics(
     records: Sequence[RolloutRecord],
     weights: Sequence[Sequence[float]],

@@ -14,9 +14,9 @@ import torch
 from seal.coevolution.interface import Interface, difference
 from seal.coevolution.labels import FAILURES
 from seal.coevolution.weights import WeightConfig
-from seal.records.loop_log import LoopLog
+from seal.records.loop_log import LoopLog, mixed_group_share
 from seal.train.advantages import advantage_metrics
-from seal.train.round import label_counts, mixed_group_share, round_metrics
+from seal.train.round import label_counts, round_metrics
 from seal.train.round_batch import RoundBatch
 from seal.train.state import LoopState
 from seal.wire import InterfaceReply
@@ -60,9 +60,19 @@ class RoundLog:
         }
         logged.update(metrics)
         self._log.rollouts(
-            # verl's dump of the dialogues names each of them by the same uid.
-            {"step": step, "uid": key, "weights": list(by_turn), **record.to_json()}
-            for key, record, by_turn in zip(batch.keys, records, weights, strict=True)
+            {
+                "step": step,
+                # verl's dump of the dialogues names each of them by the same uid.
+                "uid": key,
+                "group": group,
+                "policy_tokens": int(mask.sum()),
+                "response_tokens": len(mask),
+                "weights": list(by_turn),
+                **record.to_json(),
+            }
+            for key, group, mask, record, by_turn in zip(
+                batch.keys, batch.groups, batch.masks, records, weights, strict=True
+            )
         )
         self._line = {
             "step": step,

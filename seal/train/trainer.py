@@ -27,6 +27,7 @@ from seal.coevolution.exposure import Exposure
 from seal.coevolution.interface import Interface
 from seal.coevolution.weights import batch_weights
 from seal.records.loop_log import LoopLog
+from seal.records.validation_metrics import validation_metrics
 from seal.train import gate, validation
 from seal.train.advantages import balanced, weighted
 from seal.train.checkpoints import CheckpointKeeper
@@ -196,7 +197,7 @@ class SealTrainer(PPOTrainerSync):
         metrics: dict[str, float] = super()._val_metrics_update(
             data_sources, sample_uids, {"reward": infos["reward"]}, *args, **kwargs
         )
-        metrics |= validation.validation_metrics(
+        metrics |= validation_metrics(
             infos["suite"], infos["category"], sample_uids, infos["reward"], infos["truncated"]
         )
         if self.global_steps == 0:

@@ -1,23 +1,22 @@
-"""Validations: which suites are played, the metrics of each, and the best score.
+"""Validations: which suites are played, and the best score.
 
-In: the recipe, verl's loader of the validation data, and the rollouts of a validation. Out: the
-loader for one validation, metrics, and the loop's state with the best score so far.
+In: the recipe, verl's loader of the validation data, and the metrics of a validation
+(`seal.records.validation_metrics`). Out: the loader for one validation, and the loop's state with
+the best score so far.
 
 Suites that `seal.rare_suites` names are played only before the first step and after the last one. A
 hundred held-out tasks take longer than many training steps, and between them only the suite that
 chooses the best checkpoint is needed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Subset
 
 from seal.records.checkpoint_folder import Best
-from seal.train.round import mixed_group_share
 from seal.train.state import LoopState
 
 
@@ -56,45 +55,6 @@ def without_suites(loader: Any, rare: list[str]) -> Any:
     return DataLoader(
         Subset(loader.dataset, kept), batch_size=max(1, len(kept)), collate_fn=loader.collate_fn
     )
-
-
-def validation_metrics(
-    suites: Sequence[str],
-    categories: Sequence[str],
-    groups: Sequence[str],
-    rewards: Sequence[float],
-    truncated: Sequence[float],
-) -> dict[str, float]:
-    """Scalars of a validation for verl's loggers, under `val-seal/<suite>/`.
-
-    Each sequence has an entry for each rollout. A group is a GRPO group: the rollouts of one task.
-
-    `category_average` is the paper's average: the unweighted mean of the categories' pass rates.
-
-    >>> categories = ["base", "base", "miss"]
-    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], [0.0, 1.0, 0.0])
-    >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
-    (0.75, 0.667)
-    """
-    by_category: dict[str, dict[str, list[float]]] = {}
-    by_group: dict[str, dict[str, list[float]]] = {}
-    cut: dict[str, list[float]] = {}
-    for suite, category, group, reward, was_cut in zip(
-        suites, categories, groups, rewards, truncated, strict=True
-    ):
-        by_category.setdefault(suite, {}).setdefault(category, []).append(reward)
-        by_group.setdefault(suite, {}).setdefault(group, []).append(reward)
-        cut.setdefault(suite, []).append(was_cut)
-    metrics: dict[str, float] = {}
-    for suite, of_category in by_category.items():
-        every = [reward for group in by_group[suite].values() for reward in group]
-        metrics |= {
-            f"val-seal/{suite}/category_average": fmean(map(fmean, of_category.values())),
-            f"val-seal/{suite}/pass_rate": fmean(every),
-            f"val-seal/{suite}/mixed_group_share": mixed_group_share(by_group[suite]),
-            f"val-seal/{suite}/truncated_share": fmean(cut[suite]),
-        }
-    return metrics
 
 
 def scored(state: LoopState, metrics: Mapping[str, float], name: str, step: int) -> LoopState:

@@ -2,13 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
 
+from seal.coevolution.interface import INITIAL, Interface
 from seal.launch.resume import flat
+from seal.records.loop_log import group_of
+from seal.records.validation_metrics import validation_metrics
+from seal.train.round import RolloutRecord
+from seal.wire import TurnDiagnosis
 
 CONFIG = {
     "seed": 1,
@@ -101,12 +107,18 @@ def write_run(
         {
             "time": 100.0 + step,
             "step": step,
-            "metrics": {"seal/pass_rate": 0.5, "seal/advantage/token_mean_after": -0.1 * seed},
+            "metrics": {
+                "seal/pass_rate": 0.5,
+                "seal/advantage/token_mean_after": -0.1 * seed,
+                "seal/interface/version": evolved(step - 1).version,
+                "seal/interface/active_parts": len(evolved(step - 1).active()),
+            },
             "rollouts": 32,
             "dropped_groups": dropped,
             "labels": {"multi_turn_base": {"pass": 3, "state_mismatch": 1}},
-            "interface": {"active": ["schema_cues"] if step > 1 else [], "text": "long " * 99},
+            "interface_shown": asdict(evolved(step - 1).to_reply()),
             "profile": "long " * 99,
+            "interface": asdict(evolved(step).to_reply()),
         }
         for step in range(1, rounds + 1)
     ]
@@ -114,17 +126,27 @@ def write_run(
     if not done:
         lines = lines[:-1]
     write_lines(loop / "rounds.jsonl", lines)
+    write_lines(loop / "rollouts.jsonl", [one for line in lines for one in trained(line["step"])])
     write_lines(loop / "phases.jsonl", [{"time": 1.0, "phase": last, "step": rounds}])
+    validated = {step: validation_metrics(*_columns(suites)) for step, suites in scores.items()}
     metrics = [
-        {
-            "step": step,
-            "data": {"timing_s/step": 10.0, "perf/total_num_tokens": 500},
-        }
-        for step in range(1, rounds + 1)
+        {"step": 0, "data": validated.get(0, {})},
+        *(
+            {
+                "step": step,
+                "data": {
+                    "timing_s/step": 10.0,
+                    "perf/total_num_tokens": 500,
+                    "actor/lr": 1e-6,
+                    **validated.get(step, {}),
+                },
+            }
+            for step in range(1, rounds + 1)
+        ),
     ]
     # The second half of a run that was resumed.
-    write_lines(root / "experiments" / name / "metrics.1.jsonl", metrics[:1])
-    write_lines(root / "experiments" / name / "metrics.jsonl", metrics[1:])
+    write_lines(root / "experiments" / name / "metrics.1.jsonl", metrics[:2])
+    write_lines(root / "experiments" / name / "metrics.jsonl", metrics[2:])
     for step, suites in scores.items():
         rollouts = [
             {
@@ -134,6 +156,7 @@ def write_run(
                 "category": task.rpartition("_")[0],
                 "score": score,
                 "labels": "pass",
+                "truncated": 0.0,
                 "response_tokens": (100 if score else 300) + told_apart(name, suite, step),
                 "input": "a long dialogue " * 99,
             }
@@ -144,6 +167,48 @@ def write_run(
         path = root / f"experiments/tech_synthetic/{name}/validation_log/{step}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_lines(path, rollouts)
+
+
+def evolved(step: int) -> Interface:
+    """The interface after a round: version 0 before the first one, with a part from the second."""
+    return replace(INITIAL, version=step, schema_cues=step > 1)
+
+
+def trained(step: int) -> list[dict[str, Any]]:
+    """Lines of the rollouts of a round: two groups of two."""
+    turns = (
+        TurnDiagnosis(0, "pass", "a reason that quotes a dialogue", None),
+        TurnDiagnosis(1, "state_mismatch", "a reason that quotes a dialogue", 1, cascade=True),
+    )
+    lines = []
+    for uid in ("aa_0_0", "aa_1_0", "bb_0_0", "bb_1_0"):
+        reward = float(uid.endswith("1_0"))
+        record = RolloutRecord(
+            task_id="multi_turn_base_7",
+            category="multi_turn_base",
+            reward=reward,
+            training_reward=reward,
+            turns=turns,
+            interface_version=evolved(step - 1).version,
+            truncated=False,
+            environment_s=0.5,
+            turn_spans=((0, 0, 40), (1, 90, 110)),
+        )
+        own = {"step": step, "uid": uid, "group": group_of(uid), "weights": [1.25, 1.25]}
+        own |= {"policy_tokens": 60, "response_tokens": 110}
+        lines.append({"time": 100.0 + step, **own, **record.to_json()})
+    return lines
+
+
+def _columns(suites: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[list[Any], ...]:
+    """Suite, category, group, reward and truncation of each rollout of a validation."""
+    rows = [
+        (suite, task.rpartition("_")[0], f"uid of {task}", score, 0.0)
+        for suite, tasks in suites.items()
+        for task, every in tasks.items()
+        for score in every
+    ]
+    return tuple(list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 5
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:

@@ -247,6 +247,80 @@ def test_a_log_without_uids_is_said_to_be_one(client: TestClient, experiments: P
     assert "labels and weight are not known" in get(client, "/runs/trial/steps/1/dialogues/1").text
 
 
+def without(path: Path, *names: str) -> None:
+    """Take fields out of every line of a file, as older logs and kept copies lack them."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    write_lines(path, [{k: v for k, v in line.items() if k not in names} for line in lines])
+
+
+def test_rounds_without_some_fields_are_shown_with_the_others(
+    client: TestClient, experiments: Path
+) -> None:
+    folder = write_run(experiments, rounds=3)
+    without(folder / "loop/rounds.jsonl", "interface_shown", "dropped_groups")
+    page = get(client, "/runs/trial")
+    assert "step 3 50.0 % " in page.text and "1 / 1.312 / 2 - not logged" in page.text
+    assert "Not everything could be read" not in page.text
+    step = get(client, "/runs/trial/steps/3")
+    assert "rollouts 4 dropped groups - weights" in step.text
+    assert "this round's line in loop/rounds.jsonl has no interface_shown" in step.text
+    assert "the policy saw the untouched benchmark" not in step.text
+    without(folder / "loop/rounds.jsonl", "labels", "metrics", "rollouts")
+    page = get(client, "/runs/trial")
+    assert "step 3 - - / - / - - not logged" in page.text
+    assert "Labels, share of turns" not in page.text
+    assert "rollouts - dropped" in get(client, "/runs/trial/steps/3").text
+
+
+def test_an_interface_is_compared_with_the_last_one_that_is_known(
+    client: TestClient, experiments: Path
+) -> None:
+    folder = write_run(experiments, rounds=3)
+    path = folder / "loop/rounds.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[1]["interface_shown"]
+    write_lines(path, lines)
+    # The second round's would have had recovery_feedback, which is gone in the third.
+    assert "+ schema_cues + guideline:missing_tool_call" in get(client, "/runs/trial").text
+    assert "Against step 1: + is new" in get(client, "/runs/trial/steps/3").text
+
+
+def test_pass_rates_that_are_no_metrics_are_counted_from_the_logs(
+    client: TestClient, experiments: Path
+) -> None:
+    folder = write_run(experiments)
+    # The metrics have step 2 alone.
+    assert "step 0 33.3 %" in get(client, "/runs/trial").text
+    write_lines(folder / "metrics.jsonl", [{"step": 2, "data": {"actor/lr": 1e-6}}])
+    assert "2 50.0 % benchmark 33.3 % (step 2)" in get(client, "/").text
+    page = get(client, "/runs/trial")
+    assert "validation, benchmark, step 2: 33.3 %" in page.text
+    # What the metrics say comes first.
+    rate = {"val-seal/benchmark/pass_rate": 0.75}
+    write_lines(folder / "metrics.jsonl", [{"step": 2, "data": rate}])
+    assert "benchmark 75.0 % (step 2)" in get(client, "/").text
+
+
+def test_logs_without_dialogues_lead_to_none(client: TestClient, experiments: Path) -> None:
+    folder = write_run(experiments, rounds=1)
+    for log in (experiments / "tech_synthetic/trial/validation_log").iterdir():
+        without(log, "input", "output", "uid", "prompt_tokens")
+    (folder / "rollouts/1.jsonl").unlink()
+    kept = ("turn_spans", "environment_s", "training_reward", "time")
+    without(folder / "loop/rollouts.jsonl", *kept)
+    pages = every_page(client)
+    assert not any("/dialogues/" in url for url in pages)
+    assert "multi_turn_base 50.0 %" in pages["/runs/trial/validation/0"].text
+    assert "no dialogue multi_turn_base_6 benchmark 0 pass state_mismatch" in (
+        pages["/runs/trial/validation/0"].text
+    )
+    step = pages["/runs/trial/steps/1"].text
+    assert "no dialogue multi_turn_long_context_2 0 2 invalid_tool_call because 0" in step
+    assert "the copy of a study's logs leaves dialogues out" in step
+    (folder / "loop/rollouts.jsonl").unlink()
+    assert "No rollout of this step is logged" in get(client, "/runs/trial/steps/1").text
+
+
 def test_a_round_under_way_and_a_line_half_written(client: TestClient, experiments: Path) -> None:
     folder = write_run(experiments)
     dialogues = (folder / "rollouts" / "2.jsonl").read_bytes()

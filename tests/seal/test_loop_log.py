@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 from seal.records.json_lines import LineReader
-from seal.records.loop_log import DONE, FAILED, PHASES, LoopLog
+from seal.records.loop_log import DONE, FAILED, PHASES, LoopLog, mixed_group_share
 
 
 def test_a_reader_gets_each_line_once(tmp_path: Path) -> None:
@@ -46,3 +46,7 @@ def test_half_a_line_of_a_killed_process_spoils_no_other(tmp_path: Path) -> None
     log.phase("done", 1)
     lines = (tmp_path / PHASES).read_text().splitlines()
     assert [json.loads(lines[0])["phase"], json.loads(lines[-1])["phase"]] == ["rollout", "done"]
+
+
+def test_only_groups_with_both_outcomes_are_mixed() -> None:
+    assert mixed_group_share({"a": [0.0, 1.0, 1.0], "b": [0.0, 0.0], "c": [1.0, 1.0]}) == 1 / 3

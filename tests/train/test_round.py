@@ -3,12 +3,7 @@ from dataclasses import replace
 
 from seal.coevolution.labels import Label
 from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
-from seal.train.round import (
-    RolloutRecord,
-    label_counts,
-    mixed_group_share,
-    round_metrics,
-)
+from seal.train.round import RolloutRecord, label_counts, round_metrics
 from seal.wire import TurnDiagnosis
 
 
@@ -34,10 +29,6 @@ def test_a_record_survives_its_way_through_plain_values() -> None:
     assert read == written
     assert read.labels == (Label.PASS, Label.STATE_MISMATCH)
     assert read.labeled().category == "multi_turn_base"
-
-
-def test_only_groups_with_both_outcomes_are_mixed() -> None:
-    assert mixed_group_share({"a": [0.0, 1.0, 1.0], "b": [0.0, 0.0], "c": [1.0, 1.0]}) == 1 / 3
 
 
 def test_metrics_of_a_round() -> None:

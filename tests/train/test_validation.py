@@ -1,4 +1,4 @@
-"""Validations: which rows are played, with verl's own data set and loader, and their metrics."""
+"""Validations: which rows are played, with verl's own data set, loader and trainer."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,15 +12,8 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
 from seal.launch.recipe import EXP, load_recipe
-from seal.records.validation_log import Rollout
-from seal.records.validation_statistics import AVERAGE, rates, task_results
 from seal.train.trainer import SealTrainer
-from seal.train.validation import (
-    SuiteError,
-    check_best_metric,
-    validation_metrics,
-    without_suites,
-)
+from seal.train.validation import SuiteError, check_best_metric, without_suites
 
 RARE = ["fixed", "held_out", "held_out_greedy"]
 ROWS = {"development": 20, "fixed": 32, "held_out": 100, "held_out_greedy": 100}
@@ -137,37 +130,6 @@ def test_the_loader_is_put_back_after_a_validation_that_fails(
 
 
 # ---- metrics ----------------------------------------------------------------------------------
-
-
-def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() -> None:
-    tasks = [
-        ("base", "a"),
-        ("base", "a"),
-        ("base", "b"),
-        ("base", "b"),
-        ("miss", "c"),
-        ("miss", "c"),
-    ]
-    rewards = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
-    truncated = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    groups, categories = [task for _, task in tasks], [category for category, _ in tasks]
-    found = validation_metrics(
-        suites=[*["benchmark"] * 6, "fixed"],
-        categories=[*categories, "base"],
-        groups=[*groups, "d"],
-        rewards=[*rewards, 0.0],
-        truncated=[*truncated, 0.0],
-    )
-    rollouts = [
-        Rollout(1, 0, "benchmark", task, category, reward, ())
-        for (category, task), reward in zip(tasks, rewards, strict=True)
-    ]
-    average = rates(task_results(rollouts))[AVERAGE].rate
-    assert found["val-seal/benchmark/category_average"] == average == 0.625
-    assert found["val-seal/benchmark/pass_rate"] == 4 / 6
-    assert found["val-seal/benchmark/mixed_group_share"] == 2 / 3
-    assert found["val-seal/benchmark/truncated_share"] == 1 / 6
-    assert found["val-seal/fixed/category_average"] == 0.0
 
 
 # ---- what is refused ---------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seal.launch.recipe import load_recipe
-from seal.study.definition import StudyError, load_study
+from seal.study.definition import Factorial, StudyError, load_study
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
 STUDY = """
@@ -52,6 +52,19 @@ def test_runs_go_seed_by_seed_those_of_recipes_with_all_seeds_first(tmp_path: Pa
         ("seeds: [1, 2]", "seeds: [1, 2]\nfewer_seeds: {seal: [3]}", "not in seeds"),
         ("seeds: [1, 2]", "seeds: [1, 2]\nfewer_seeds: {vanilla: [1]}", "baseline has to have"),
         ("seeds: [1, 2]", "seeds: [1, 2]\nseed: 3", "unknown key 'seed'; there are: conf"),
+        *(
+            ("suites: [fixed]", f"suites: [fixed]\nfactorial: {cells}", said)
+            for cells, said in (
+                ("[vanilla, seal]", "factorial: expected neither, both and the names of two"),
+                ("{neither: vanilla, both: seal}", "two factors, .* got neither, both"),
+                ("{neither: a, cues: b, rho: c}", "two factors, .* got neither, cues, rho"),
+                ("{neither: a, cues: b, rho: c, x: d}", "got neither, cues, rho, x"),
+                ("{neither: a, cues: b, interaction: c, both: d}", "cues, interaction, both"),
+                ("{neither: a, cues: b, rho: c, x: d, both: e}", "cues, rho, x, both"),
+                ("{neither: a, cues: b, rho: b, both: d}", "a recipe is in two cells: a, b, b, d"),
+                ("{neither: vanilla, cues: b, rho: c, both: seal}", "'b' is none of recipes"),
+            )
+        ),
         ("conf: exp/quickstart.yaml", "conf: [", "is no YAML"),
         ("seeds: [1, 2]", "seeds: [1, 2]\ndeclared_step: '16'", "a whole number, got '16'"),
         ("seeds: [1, 2]", "seeds: [1, 2]\ndeclared_step: 1.5", "a whole number, got 1.5"),
@@ -69,8 +82,35 @@ def test_a_bad_study_is_refused_in_a_sentence(
 
 
 def test_a_key_may_be_empty(tmp_path: Path) -> None:
-    study = load_study(written(tmp_path, STUDY + "\ncontrasts:\nfewer_seeds:\n"))
-    assert (study.contrasts, study.fewer_seeds) == ((), {})
+    study = load_study(written(tmp_path, STUDY + "\ncontrasts:\nfewer_seeds:\nfactorial:\n"))
+    assert (study.contrasts, study.fewer_seeds, study.factorial) == ((), {}, None)
+
+
+def test_a_2_x_2_design_names_its_factors_and_cells(tmp_path: Path) -> None:
+    text = STUDY.replace("seal: []", "seal: [], cues: [], rho: []")
+    cells = "factorial: {both: seal, words: cues, neither: vanilla, weights: rho}\n"
+    study = load_study(written(tmp_path, text + cells))
+    assert study.factorial == Factorial(("words", "weights"), "vanilla", "cues", "rho", "seal")
+    assert study.factorial.cells == ("vanilla", "cues", "rho", "seal")
+
+
+@pytest.mark.parametrize("name", ["tiny", "paper_table3"])
+def test_the_projects_2_x_2_designs_are_of_interface_and_weights(name: str) -> None:
+    study = load_study(EXP / "study" / f"{name}.yaml")
+    assert study.factorial is not None
+    cells = ("neither", *study.factorial.factors, "both")
+    on = {}
+    for cell, recipe in zip(cells, study.factorial.cells, strict=True):
+        seal = load_recipe(EXP.parent / study.conf, study.run_overrides(recipe, 1)).seal
+        weighted = seal.weights.w_min < seal.weights.w_max
+        cued = seal.interface.schema_cues or seal.interface.recovery_feedback
+        on[cell] = (bool(cued), bool(weighted))
+    assert on == {
+        "neither": (False, False),
+        "interface": (True, False),
+        "weights": (False, True),
+        "both": (True, True),
+    }
 
 
 def test_a_file_that_is_not_there_or_no_study_is_refused(tmp_path: Path) -> None:

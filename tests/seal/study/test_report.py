@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from study_material import compose, drawn, told_apart, write_run
 
-from seal.records.json_lines import append_json_lines
+from seal.records.json_lines import LineReader, append_json_lines
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import LAUNCHES, Launches, read_launches
@@ -317,6 +317,45 @@ def test_what_is_kept_gives_the_same_report(tmp_path: Path) -> None:
     assert size["kept"] < size["all"] / 4
     texts = [file.read_text() for file in (tmp_path / "kept").rglob("*.jsonl")]
     assert not any("dialogue" in text or "profile" in text for text in texts)
+
+
+def test_what_is_kept_has_the_interface_the_rollouts_and_the_pass_rates(tmp_path: Path) -> None:
+    write_study(tmp_path / "all")
+    name = "made-seal-s2"
+    keep(tmp_path / "all", name, tmp_path / "kept")
+    everything, kept = (tmp_path / place / "experiments" / name for place in ("all", "kept"))
+
+    def lines(folder: Path, log: str) -> list[dict[str, Any]]:
+        return list(LineReader(folder / log).new())
+
+    for before, after in zip(
+        lines(everything, "loop/rounds.jsonl"), lines(kept, "loop/rounds.jsonl"), strict=True
+    ):
+        assert before.pop("profile")
+        assert after == before
+    rollouts = lines(kept, "loop/rollouts.jsonl")
+    assert len(rollouts) == 4 * 4
+    for before, after in zip(lines(everything, "loop/rollouts.jsonl"), rollouts, strict=True):
+        assert after["turns"] == [
+            {"label": turn["label"], "cascade": turn["cascade"]} for turn in before["turns"]
+        ]
+        assert (after["group"], after["policy_tokens"], after["response_tokens"]) == (
+            before["uid"][:2],
+            60,
+            110,
+        )
+        left_out = {"time", "environment_s", "turn_spans"}
+        assert after == {k: v for k, v in before.items() if k not in left_out} | {
+            "turns": after["turns"]
+        }
+    metrics = {line["step"]: line["data"] for line in lines(kept, "metrics.jsonl")}
+    assert "val-seal/held_out/pass_rate" in metrics[0]
+    average = metrics[4]["val-seal/held_out/category_average"]
+    # What was written when it was played is what the report counts.
+    seal = figure(made(tmp_path / "all"), "seal")
+    assert average == pytest.approx(seal["by_seed"][seal["seeds"].index(2)])
+    assert all("timing_s/step" in data for step, data in metrics.items() if step)
+    assert not any("actor/lr" in data for data in metrics.values())
 
 
 def test_what_is_kept_tells_no_folder_and_host_and_can_be_kept_again(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""The scalars of a validation: by hand, and from the logs of this project's own runs."""
+
+from seal.records.validation_log import Rollout
+from seal.records.validation_metrics import metrics_of_log, validation_metrics
+from seal.records.validation_statistics import AVERAGE, rates, task_results
+
+
+def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() -> None:
+    tasks = [
+        ("base", "a"),
+        ("base", "a"),
+        ("base", "b"),
+        ("base", "b"),
+        ("miss", "c"),
+        ("miss", "c"),
+    ]
+    rewards = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
+    truncated = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    groups, categories = [task for _, task in tasks], [category for category, _ in tasks]
+    found = validation_metrics(
+        suites=[*["benchmark"] * 6, "fixed"],
+        categories=[*categories, "base"],
+        groups=[*groups, "d"],
+        rewards=[*rewards, 0.0],
+        truncated=[*truncated, 0.0],
+    )
+    rollouts = [
+        Rollout(1, 0, "benchmark", task, category, reward, ())
+        for (category, task), reward in zip(tasks, rewards, strict=True)
+    ]
+    average = rates(task_results(rollouts))[AVERAGE].rate
+    assert found["val-seal/benchmark/category_average"] == average == 0.625
+    assert found["val-seal/benchmark/pass_rate"] == 4 / 6
+    assert found["val-seal/benchmark/mixed_group_share"] == 2 / 3
+    assert found["val-seal/benchmark/truncated_share"] == 1 / 6
+    assert found["val-seal/fixed/category_average"] == 0.0
+
+
+def test_the_metrics_of_a_log_are_those_that_the_trainer_wrote() -> None:
+    rollouts = [
+        Rollout(1, 4, "fixed", "multi_turn_base_1", "multi_turn_base", 1.0, (), truncated=True),
+        Rollout(2, 4, "fixed", "multi_turn_base_1", "multi_turn_base", 0.0, (), truncated=False),
+        Rollout(3, 4, "fixed", "multi_turn_base_2", "multi_turn_base", 1.0, (), truncated=False),
+        # A task of another suite is another group.
+        Rollout(4, 4, "progress", "multi_turn_base_1", "multi_turn_base", 0.0, ()),
+    ]
+    found = metrics_of_log(rollouts)
+    written = validation_metrics(
+        suites=["fixed", "fixed", "fixed", "progress"],
+        categories=["multi_turn_base"] * 4,
+        groups=["uid 1", "uid 1", "uid 2", "uid 3"],
+        rewards=[1.0, 0.0, 1.0, 0.0],
+        truncated=[1.0, 0.0, 0.0, 0.0],
+    )
+    # An older log does not say what ended a rollout.
+    assert written.pop("val-seal/progress/truncated_share") == 0.0
+    assert found == written
+    assert found["val-seal/fixed/mixed_group_share"] == 0.5
+    assert found["val-seal/fixed/truncated_share"] == 1 / 3
