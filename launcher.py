@@ -20,7 +20,7 @@ from seal.launch.check.whole import check
 from seal.launch.folders import RunError
 from seal.launch.interrupts import ignore_interrupts, interrupt_once
 from seal.launch.processes import Family
-from seal.launch.recipe import RecipeError, load_recipe
+from seal.launch.recipe import RecipeError, load_recipe, refuse_contradictions
 from seal.launch.record import Options
 from seal.launch.resume import how_to_resume, set_resume_mode
 from seal.launch.run import Launcher
@@ -85,6 +85,7 @@ def main(argv: list[str]) -> int:
     try:
         recipe = load_recipe(args.conf, args.overrides)
         set_resume_mode(recipe, args.overrides, args.resume)
+        refuse_contradictions(recipe)
     except (RecipeError, RunError) as error:
         errors.print(f"launcher: {error}")
         return BAD_COMMAND_LINE

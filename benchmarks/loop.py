@@ -199,7 +199,9 @@ def measure_trainer(quick: bool) -> dict[str, float]:
     records = [RolloutRecord.from_json(one) for one in plain]
     rows = [torch.full((TOKENS,), (-1.0) ** index) for index in range(ROLLOUTS)]
     nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-    config = LoopConfig(WeightConfig(cascade_share=0.5), UtilityConfig(enabled=True), 4)
+    config = LoopConfig(
+        WeightConfig(cascade_share=0.5), UtilityConfig(enabled=True), window_rounds=4
+    )
     state = LoopState()
     for step in range(1, 5):
         state = after_round(state, step, labeled, FULL, config)

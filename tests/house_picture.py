@@ -45,14 +45,15 @@ ROOMS = {
     "seal/launch": Box("checks, starts, watches", 610, 290),
     "seal/train": Box("verl with the method", 780, 290),
     "env_service": Box("tools and verifier", 960, 290),
-    "seal/environment": Box("client, dialogue loop", 780, 380),
-    "seal/records": Box("what a run leaves", 260, 505),
-    "seal/coevolution": Box("the paper", 440, 505),
-    "seal/formats": Box("text and tool calls", 620, 505),
-    "seal/wire.py": Box("the HTTP contract", 800, 505),
+    "seal/settings": Box("a recipe, typed", 695, 380),
+    "seal/environment": Box("client, dialogue loop", 780, 470),
+    "seal/records": Box("what a run leaves", 260, 595),
+    "seal/coevolution": Box("the paper", 440, 595),
+    "seal/formats": Box("text and tool calls", 620, 595),
+    "seal/wire.py": Box("the HTTP contract", 800, 595),
 }
 METHOD = ("seal/records", "seal/coevolution", "seal/formats", "seal/wire.py")
-BAND = Box("the method, which every room may import", 530, 470, 760, 102)
+BAND = Box("the method, which every room may import", 530, 560, 760, 102)
 
 STYLE = """\
     .room { fill: #f6f8fa; stroke: #6e7781; stroke-width: 1.5; }
@@ -108,7 +109,7 @@ def shown() -> set[Pair]:
 def picture() -> str:
     """The SVG."""
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1050 585" role="img" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1050 675" role="img" '
         'aria-labelledby="title"',
         "     font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">",
         '  <title id="title">The rooms, and who imports whom</title>',

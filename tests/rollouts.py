@@ -16,6 +16,7 @@ import httpx
 import pytest
 import real_tokenizers
 from omegaconf import DictConfig, OmegaConf
+from typed import sections_with
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.workers.rollout.replica import TokenOutput
 
@@ -241,35 +242,31 @@ def configuration(backbone: Backbone, **limits: int | None) -> DictConfig:
     """The parts of a recipe that the loop reads; `limits` as in `roll_out`."""
     per_step = limits.pop("max_tokens_per_step", 64)
     lengths = {"prompt_length": 1024, "response_length": 2048, "max_model_len": 4096}
-    return OmegaConf.create(
-        {
-            "env_service": {
-                "env_url": "http://service",
-                "env_type": "toy",
-                "token_file": None,
-                "tool_format": backbone.tool_format,
-                "stop_tokens": list(backbone.stop_tokens),
-                "attempts": 3,
-                "unreadable_message": "ends_turn",
-                "max_tokens_per_step": per_step,
-                "max_dialogues": limits.pop("max_dialogues", None),
-            },
-            "seal": {
-                "run_id": "run",
-                "reward": {"mode": "t3rl", "cap": 0.0, "abstention_weight": 0.5},
-                "exposure": {"share": 1.0, "gone_at": None},
-            },
-            "actor_rollout_ref": {
-                "rollout": {
-                    "name": "vllm",
-                    "n": 4,
-                    "agent": {"num_workers": limits.pop("num_workers", 1)},
-                    **lengths,
-                    **limits,
-                }
-            },
-        }
-    )
+    service = {
+        "env_url": "http://service:80",
+        "env_type": "toy",
+        "token_file": None,
+        "tool_format": backbone.tool_format,
+        "stop_tokens": list(backbone.stop_tokens),
+        "attempts": 3,
+        "unreadable_message": "ends_turn",
+        "max_tokens_per_step": per_step,
+        "max_dialogues": limits.pop("max_dialogues", None),
+    }
+    own = {
+        "env_service": service,
+        "seal.run_id": "run",
+        "seal.reward": {"mode": "t3rl", "cap": 0.0, "abstention_weight": 0.5},
+        "seal.exposure": {"share": 1.0, "gone_at": None},
+    }
+    rollout = {
+        "name": "vllm",
+        "n": 4,
+        "agent": {"num_workers": limits.pop("num_workers", 1)},
+        **lengths,
+        **limits,
+    }
+    return sections_with({**own, "actor_rollout_ref": {"rollout": rollout}})
 
 
 def agent(backbone: Backbone, config: DictConfig, server_manager: Any) -> SealAgentLoop:

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 EVERY_ROOM = ("seal.ROOT",)
 METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.records")
+SETTINGS_STACK = ("omegaconf", "pydantic", "pydantic_core")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = (
     *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
@@ -37,6 +38,11 @@ ROOMS = (
         ("seal/environment",),
         (*METHOD, "seal.environment", "httpx", "httpx_aiohttp", "tenacity"),
     ),
+    # A recipe's values, for launcher and trainer alike: neither of their libraries is here.
+    Room(
+        ("seal/settings",),
+        (*METHOD, "seal.environment.addresses", "seal.settings", *SETTINGS_STACK),
+    ),
     # Checked before a run starts, so it knows nothing of the run itself (seal.launch.run).
     Room(
         ("seal/launch/check",),
@@ -50,15 +56,16 @@ ROOMS = (
             *("seal.launch.data_files", "seal.launch.folders", "seal.launch.gpus"),
             *("seal.launch.memory", "seal.launch.processes", "seal.launch.resume"),
             *("seal.launch.service", "seal.launch.shapes", "seal.launch.training"),
+            "seal.settings",
             *("httpx", "huggingface_hub", "omegaconf", "rich"),
         ),
     ),
     Room(
         ("seal/launch", "launcher.py"),
         (
-            *(*METHOD, "seal.environment", "seal.launch"),
+            *(*METHOD, "seal.environment", "seal.launch", "seal.settings"),
             *("dotenv", "filelock", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich"),
-            "yaml",
+            *("pydantic", "yaml"),
         ),
     ),
     Room(
@@ -85,7 +92,10 @@ ROOMS = (
             *("matplotlib", "numpy", "omegaconf", "pyarrow", "rich", "scipy", "yaml"),
         ),
     ),
-    Room(("seal/train",), (*METHOD, "seal.environment", "seal.train", *TRAINER_STACK)),
+    Room(
+        ("seal/train",),
+        (*METHOD, "seal.environment", "seal.settings", "seal.train", *TRAINER_STACK),
+    ),
     Room(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
     Room(
         ("seal/warm_up",),

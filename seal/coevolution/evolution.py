@@ -101,9 +101,11 @@ class InterfaceConfig:
         check_share("min_prevalence", self.min_prevalence)
         check_share("max_mean_reward", self.max_mean_reward)
         if not 1 <= self.min_observations <= _LARGE:
-            raise ValueError(f"min_observations must be in [1, {_LARGE}]")
+            raise ValueError(
+                f"min_observations must be in [1, {_LARGE}], got {self.min_observations}"
+            )
         if not 0 <= self.max_guidelines <= _LARGE:
-            raise ValueError(f"max_guidelines must be in [0, {_LARGE}]")
+            raise ValueError(f"max_guidelines must be in [0, {_LARGE}], got {self.max_guidelines}")
         if not 0 <= self.hysteresis < 1:
             raise ValueError(f"hysteresis must be in [0, 1), got {self.hysteresis}")
         check_choice("prevalence_over", self.prevalence_over, PrevalenceOver)

@@ -256,6 +256,27 @@ def merge(*profiles: FailureProfile) -> FailureProfile:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProfileWindow:
+    """Which rounds the profile C_t is made of.
+
+    Raises:
+        ValueError: A number is below 1; the message says which.
+    """
+
+    window_rounds: int = 1
+    """Rounds that C_t looks back on."""
+    frozen_after: int | None = None
+    """Round after which C_t and the utilities stay as they are (an ablation); None: never."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.window_rounds < 1:
+            raise ValueError(f"window_rounds must be at least 1, got {self.window_rounds}")
+        if self.frozen_after is not None and self.frozen_after < 1:
+            raise ValueError(f"frozen_after must be at least 1 or null, got {self.frozen_after}")
+
+
 @dataclass(frozen=True)
 class ProfileHistory:
     """Profiles of the rounds so far, as a checkpoint keeps them.

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
+from urllib.parse import urlsplit
 
 COOL_DOWN_S = 30.0
 """Seconds in which an address that did not answer gets no new episodes."""
@@ -22,6 +23,24 @@ def url_list(env_url: str | Iterable[str]) -> tuple[str, ...]:
     ('http://a:1', 'http://b:2')
     """
     return tuple(dict.fromkeys([env_url] if isinstance(env_url, str) else env_url))
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Host and port of an address.
+
+    Raises:
+        ValueError: The address is malformed.
+
+    >>> host_and_port("http://127.0.0.1:8082")
+    ('127.0.0.1', 8082)
+    """
+    try:
+        address = urlsplit(url)
+        if address.scheme == "http" and address.hostname and address.port:
+            return address.hostname, address.port
+    except ValueError:
+        pass  # The port is malformed, and so is the address.
+    raise ValueError("expected an address like http://127.0.0.1:8082")
 
 
 class Addresses:

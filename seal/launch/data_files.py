@@ -2,17 +2,18 @@
 
 from pathlib import Path
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from seal.launch import folders
 from seal.launch.folders import RunError
+from seal.settings.sections import read_settings
 
 
 def data_files(recipe: DictConfig, key: str) -> list[Path]:
     """The files of `data.<key>`, which is one path or a list of paths."""
-    value = recipe.data[key]
-    paths = value if isinstance(value, ListConfig) else [value]
-    return [folders.ROOT / str(path) for path in paths]
+    data = read_settings(recipe).data
+    paths = {"train_files": data.train_files, "val_files": data.val_files}[key]
+    return [folders.ROOT / path for path in paths]
 
 
 def total_steps(recipe: DictConfig) -> int | None:

@@ -1,7 +1,7 @@
 """The keys that a recipe may have: verl's own, and those that exp/SEAL.yaml defines.
 
-In: composed configurations as plain dicts. Out: names like trainer.total_epochs. Values are not
-checked; the code that reads them does that.
+In: composed configurations as plain dicts. Out: names like trainer.total_epochs. Their values are
+checked by `seal.launch.values`.
 
 Three kinds of sections take other keys too:
 - a section that is empty or null by default, which is passed on unchanged (engine_kwargs,
@@ -73,7 +73,7 @@ def _unknown(
     for key, value in given.items():
         name = f"{prefix}{key}"
         if key not in known:
-            if key not in _declared(known.get("_target_"), package):
+            if key not in declared(known.get("_target_"), package):
                 yield name
         elif isinstance(value, dict) and not _is_open(name, known[key]):
             inner = known[key]
@@ -99,29 +99,39 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 @functools.cache
-def _declared(target: str | None, package: Path) -> frozenset[str]:
-    """Fields of a configuration class of verl, from its source, as an import takes seconds."""
+def declared(target: object, package: Path) -> Mapping[str, str]:
+    """Fields of a configuration class of verl with their annotations, as text.
+
+    They are read from its source, because an import takes seconds. No fields: the target is no
+    class of verl.
+    """
     if not isinstance(target, str) or not target.startswith(f"{package.name}."):
-        return frozenset()
+        return {}
     *folders, class_name = target.split(".")[1:]
-    module = package.joinpath(*folders)
+    classes = _classes(package.joinpath(*folders))
+    fields: dict[str, str] = {}
+    waiting, seen = [class_name], set()
+    while waiting:
+        name = waiting.pop(0)
+        if name not in classes or name in seen:
+            continue
+        seen.add(name)
+        for line in classes[name].body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                # A class is read before its bases, whose fields it may declare anew.
+                fields.setdefault(line.target.id, ast.unparse(line.annotation))
+        waiting += [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
+    return fields
+
+
+@functools.cache
+def _classes(module: Path) -> Mapping[str, ast.ClassDef]:
+    """Classes of a module, or of all modules of a package."""
     files = sorted(module.glob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
-    classes = {
+    return {
         node.name: node
         for file in files
         if file.is_file()
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        for node in ast.parse(file.read_text("utf-8")).body
         if isinstance(node, ast.ClassDef)
     }
-    fields: set[str] = set()
-    waiting = [class_name]
-    while waiting:
-        node = classes.pop(waiting.pop(), None)
-        if node is not None:
-            fields.update(
-                line.target.id
-                for line in node.body
-                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-            )
-            waiting += [base.id for base in node.bases if isinstance(base, ast.Name)]
-    return frozenset(fields)

@@ -20,9 +20,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seal import ROOT
-from seal.launch import known_keys
+from seal.launch import known_keys, values
 from seal.launch.attention import attention
 from seal.launch.processor import cpu_dtype
+from seal.settings.reading import shown
+from seal.settings.rules import contradictions
+from seal.settings.sections import read_settings
 
 EXP = ROOT / "exp"
 
@@ -45,7 +48,8 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
 
     Raises:
         RecipeError: The file does not exist, the recipe or an override has an unknown key (the
-            error names the nearest known keys), or the syntax is wrong.
+            error names the nearest known keys), the syntax is wrong, or values are of a wrong kind
+            or out of their range (the error names all of them).
     """
     if not path.is_file():
         found = ", ".join(sorted(map(str, path.parent.glob("*.yaml")))) or "none"
@@ -71,8 +75,29 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
     ) as error:
         reasons = dict.fromkeys(map(_first_line, (error, error.__cause__ or error)))
         raise RecipeError(f"{path}: {'; '.join(reasons)}") from error
+    _refuse_wrong_values(recipe, path, package)
     _refuse_adapters_on_cpu(recipe)
     return recipe
+
+
+def refuse_contradictions(recipe: DictConfig) -> None:
+    """Refuse settings that are allowed one by one, but not together, once the mode is known.
+
+    Raises:
+        RecipeError: There are such settings, or the recipe does not train with this project's
+            trainer; the error names all of them.
+    """
+    found = contradictions(read_settings(recipe))
+    trainer = recipe.trainer
+    for key, value, needed in (
+        ("trainer.use_v1", trainer.use_v1, True),
+        ("trainer.v1.trainer_mode", trainer.v1.trainer_mode, "seal"),
+    ):
+        if value != needed:
+            found.append(
+                f"{key}={shown(value)}: the method is in verl's trainer {shown(needed)} alone"
+            )
+    _refuse(found, "these settings do not go together:")
 
 
 def model_length(recipe: DictConfig) -> int:
@@ -169,6 +194,17 @@ def _refuse_unknown_keys(
                 f"{path}: unknown key {key!r}, in this file or in one of its defaults; did you "
                 f"mean: {known_keys.nearest(key, sorted(known))}"
             )
+
+
+def _refuse_wrong_values(recipe: DictConfig, path: Path, package: Path) -> None:
+    verl, usual = _plain(_verl_configuration(), "ppo_trainer"), _plain(EXP, "SEAL")
+    _refuse(values.problems(recipe, verl, usual, package), f"{path}, with its overrides:")
+
+
+def _refuse(problems: Sequence[str], opening: str) -> None:
+    if problems:
+        gap = " " if len(problems) == 1 else "\n  "
+        raise RecipeError(opening + "".join(gap + one for one in problems))
 
 
 def _refuse_adapters_on_cpu(recipe: DictConfig) -> None:

@@ -38,6 +38,7 @@ from seal.launch.resume import CONFIG, checkpoint_step, misses_validation
 from seal.launch.service import start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
 from seal.records.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
+from seal.settings.sections import read_settings
 
 
 @dataclass
@@ -179,7 +180,8 @@ def prepare_policy(recipe: DictConfig, family: Family, say: Callable[[str], None
     Raises:
         RunError: A command failed, or did not make the policy.
     """
-    path, commands = str(recipe.actor_rollout_ref.model.path), recipe.launcher.build_policy
+    path = str(recipe.actor_rollout_ref.model.path)
+    commands = read_settings(recipe).launcher.build_policy
     folder = folders.ROOT / path
     if not commands or folder.is_dir():
         return 0.0
@@ -187,7 +189,7 @@ def prepare_policy(recipe: DictConfig, family: Family, say: Callable[[str], None
     with _one_builder(folder, say):
         # Another launch may have built it by now.
         if not folder.is_dir():
-            for command in [commands] if isinstance(commands, str) else commands:
+            for command in commands:
                 # Without a log: the command shows its own progress.
                 built = [sys.executable, *shlex.split(command)]
                 if family.start(built, None, {}, folders.ROOT).wait() != 0:

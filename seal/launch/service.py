@@ -9,12 +9,11 @@ import importlib.metadata
 import os
 import subprocess
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from omegaconf import DictConfig, ListConfig
 
 from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
-from seal.environment.addresses import url_list
+from seal.environment.addresses import host_and_port, url_list
 from seal.environment.client import EnvironmentClient
 from seal.launch import folders
 from seal.launch.folders import RunError
@@ -161,9 +160,6 @@ def _own_command(recipe: DictConfig) -> list[str]:
 
 def _host_and_port(url: str) -> tuple[str, int]:
     try:
-        address = urlsplit(url)
-        if address.scheme == "http" and address.hostname and address.port:
-            return address.hostname, address.port
-    except ValueError:
-        pass  # The port is malformed, and so is the address.
-    raise RunError(f"env_service.env_url={url!r}: expected an address like http://127.0.0.1:8082")
+        return host_and_port(url)
+    except ValueError as error:
+        raise RunError(f"env_service.env_url={url!r}: {error}") from None

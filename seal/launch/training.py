@@ -24,6 +24,7 @@ from seal.launch.processes import Family, last_lines, tail
 from seal.records.checkpoint_folder import abandon_after
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import FAULT, PHASES, ROUNDS, LoopLog
+from seal.settings.sections import read_settings
 
 SERVICE_LOG = "service.log"
 # Ray puts this before a line that a worker printed: colour, class, process id.
@@ -70,7 +71,7 @@ def prepare_resume(recipe: DictConfig, step: int) -> list[Path]:
 
 def model_environment(recipe: DictConfig) -> dict[str, str]:
     """Environment variables that the recipe sets for processes that train or serve the model."""
-    return {key: str(value) for key, value in recipe.launcher.environment.items()}
+    return {**read_settings(recipe).launcher.environment}
 
 
 def train(
@@ -107,7 +108,7 @@ def train(
     (loop / PHASES).unlink(missing_ok=True)
     command = [sys.executable, "-m", "seal.train.main", str(config)]
     trainer = family.start(command, log, environment, folders.ROOT)
-    stall_s = float(recipe.launcher.stall_timeout_s)
+    stall_s = read_settings(recipe).launcher.stall_timeout_s
     phases = LineReader(loop / PHASES)
     rounds = LineReader(loop / ROUNDS, from_end=True)
     phase, since, sampled = "start", time.monotonic(), 0.0

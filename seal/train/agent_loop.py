@@ -19,17 +19,16 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
-from seal.coevolution.exposure import Exposure
-from seal.coevolution.shaping import RewardShaping, shaped_reward
+from seal.coevolution.shaping import shaped_reward
 from seal.environment.access_token import read_token
-from seal.environment.addresses import url_list
 from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
 from seal.environment.episode import Episode, run_episode
+from seal.settings.sections import Settings, settings_of
 from seal.train.message_end import message_end, stop_token_ids, unwritten_end
 from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord
 from seal.train.system_note import behind_default, default_system
-from seal.wire import Message, ToolDoc
+from seal.wire import Message, ToolDoc, UnreadableMessage
 
 TRAINING_SUITE = "train"
 """The suite of the rows of a training file."""
@@ -94,6 +93,10 @@ class _TokenStream:
 class SealAgentLoop(AgentLoopBase):
     """Rolls out one task against the environment service."""
 
+    @property
+    def _settings(self) -> Settings:
+        return settings_of(self.config)  # verl makes a loop for each rollout, all with one object
+
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """Roll out the row's task, once there is a place; the reward is the service's verdict.
 
@@ -109,14 +112,14 @@ class SealAgentLoop(AgentLoopBase):
 
     def _place(self) -> contextlib.AbstractAsyncContextManager[Any]:
         """One of this worker's places; together all workers have `env_service.max_dialogues`."""
-        most = self.config.env_service.max_dialogues
+        most = self._settings.env_service.max_dialogues
         if most is None:
             return contextlib.nullcontext()
         workers = self.config.actor_rollout_ref.rollout.agent.num_workers
         return _places(asyncio.get_running_loop(), math.ceil(most / workers))
 
     async def _roll_out(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
-        settings = self.config.env_service
+        settings = self._settings.env_service
         row = kwargs["extra_info"]
         task = self._task(row, kwargs["global_steps"], kwargs["session_id"])
         params = dict(sampling_params)
@@ -128,7 +131,7 @@ class SealAgentLoop(AgentLoopBase):
         default = await self.loop.run_in_executor(None, default_system, builder, self.tokenizer)
         # A new instance has the same prompt, so it keeps the replica that has it in its cache.
         request_id = uuid4().hex
-        client = _client(url_list(settings.env_url), settings.env_type, settings.token_file)
+        client = _client(settings.env_url, settings.env_type, settings.token_file)
         for attempt in range(1, settings.attempts + 1):
             metrics: dict[str, Any] = {}
             stream = _TokenStream(request_id, end, default)
@@ -140,15 +143,15 @@ class SealAgentLoop(AgentLoopBase):
                     raise
                 continue
             return self._output(row, task, episode, stream, metrics)
-        raise ValueError(f"env_service.attempts must be at least 1, got {settings.attempts}")
+        raise AssertionError("env_service.attempts is at least 1")
 
     def _task(self, row: dict[str, Any], step: int, session: int) -> Task:
         """The task of a rollout; `session` is its index in the group."""
-        mode, settings = row["mode"], self.config.env_service
-        shown, version, unreadable = True, None, "ends_turn"
+        settings = self._settings.env_service
+        mode, version, shown = row["mode"], None, True
+        unreadable: UnreadableMessage = "ends_turn"
         if row["suite"] == TRAINING_SUITE:
-            exposure = Exposure(**self.config.seal.exposure)
-            shown = session < exposure.shown(step, self.rollout_config.n)
+            shown = session < self._settings.seal.exposure.shown(step, self.rollout_config.n)
             # A validation plays the benchmark, whatever the recipe trains on.
             unreadable = settings.unreadable_message
         if mode == "train" and step > 0:
@@ -156,7 +159,7 @@ class SealAgentLoop(AgentLoopBase):
         return Task(
             task_id=row["task_id"],
             mode=mode,
-            run_id=self.config.seal.run_id,
+            run_id=self._settings.seal.run_id,
             interface_version=version,
             tool_format=settings.tool_format,
             show_interface=shown,
@@ -199,7 +202,7 @@ class SealAgentLoop(AgentLoopBase):
         if room[tightest] <= 0:
             stream.out_of = tightest
             return None
-        budget = min(room[tightest], self.config.env_service.max_tokens_per_step)
+        budget = min(room[tightest], self._settings.env_service.max_tokens_per_step)
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
                 request_id=stream.request_id,
@@ -236,7 +239,7 @@ class SealAgentLoop(AgentLoopBase):
         prompt_length = len(stream.ids) - len(stream.mask)
         reward = episode.reward
         if row["mode"] == "train":
-            shaping = RewardShaping(**self.config.seal.reward)
+            shaping = self._settings.seal.reward
             reward = shaped_reward(episode.reward, episode.progress, shaping)
         return AgentLoopOutput(
             prompt_ids=stream.ids[:prompt_length],

@@ -13,6 +13,7 @@ from transformers import GenerationConfig, PretrainedConfig
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
+from seal.settings.sections import read_settings
 from seal.train.message_end import message_end, stop_token_ids
 from seal.train.system_note import default_system
 
@@ -74,8 +75,9 @@ def load_backbone(path: str, recipe: DictConfig) -> Backbone:
             f"the tokenizer of {words} has no chat template: a base model? Name an instruct model, "
             "or set actor_rollout_ref.model.custom_chat_template"
         )
+    settings = read_settings(recipe).env_service
     try:
-        stops = set(stop_token_ids(tokenizer, recipe.env_service.stop_tokens))
+        stops = set(stop_token_ids(tokenizer, settings.stop_tokens))
     except ValueError as error:
         raise BackboneError(str(error)) from error
     builder = create_continuous_token_builder(
@@ -85,7 +87,7 @@ def load_backbone(path: str, recipe: DictConfig) -> Backbone:
         processor=processor,
     )
     stops |= _own_stop_ids(path, tokenizer)
-    return Backbone(tokenizer, builder, recipe.env_service.tool_format, frozenset(stops))
+    return Backbone(tokenizer, builder, settings.tool_format, frozenset(stops))
 
 
 def _own_stop_ids(path: str, tokenizer: Any) -> set[int]:

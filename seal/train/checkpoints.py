@@ -15,8 +15,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from seal.records.checkpoint_folder import (
     BEST_FILE,
     DELETED,
@@ -33,46 +31,11 @@ from seal.records.checkpoint_folder import (
     steps,
     write_best,
 )
+from seal.settings.rules import keeps_best
+from seal.settings.sections import Settings
 from seal.train.state import LoopState, load, save
 
 logger = logging.getLogger(__name__)
-
-
-def keeps_best(config: DictConfig) -> bool:
-    """Whether the recipe keeps the checkpoint with the highest `seal.best_metric`.
-
-    If it saves none (`trainer.save_freq` below 1), there is no best one.
-
-    Raises:
-        CheckpointError: Nothing would be kept, no validation would find the best checkpoint, or
-            verl would delete it.
-    """
-    trainer, wanted = config.trainer, config.seal.checkpoints
-    for key in ("max_actor_ckpt_to_keep", "remove_previous_ckpt_in_save"):
-        if trainer.get(key):
-            raise CheckpointError(
-                f"trainer.{key}={trainer[key]} would let verl delete the best checkpoint; set "
-                "seal.checkpoints.keep_last instead"
-            )
-    if wanted.keep_last is not None and wanted.keep_last < 0:
-        raise CheckpointError(
-            f"seal.checkpoints.keep_last={wanted.keep_last}: expected a number from 0, or null to "
-            "keep all"
-        )
-    if trainer.save_freq < 1:
-        return False
-    if not wanted.keep_best and wanted.keep_last == 0:
-        raise CheckpointError(
-            "seal.checkpoints keeps neither the best checkpoint nor the last one; to save none, "
-            "set trainer.save_freq=-1"
-        )
-    if wanted.keep_best and trainer.test_freq < 1:
-        raise CheckpointError(
-            "seal.checkpoints.keep_best needs validations to find the best checkpoint, and "
-            f"trainer.test_freq={trainer.test_freq} makes none; set it, or "
-            "seal.checkpoints.keep_best=false"
-        )
-    return bool(wanted.keep_best)
 
 
 def latest(folder: Path) -> int | None:
@@ -127,13 +90,13 @@ class CheckpointKeeper:
     """Saves, keeps and loads what a run needs to go on.
 
     Raises:
-        CheckpointError: The recipe's checkpoints cannot be kept.
+        SettingsError: The recipe's checkpoints cannot be kept.
     """
 
-    def __init__(self, config: DictConfig) -> None:
-        self._trainer = config.trainer
-        self._keep_best = keeps_best(config)
-        self._keep_last: int | None = config.seal.checkpoints.keep_last  # None: all
+    def __init__(self, settings: Settings) -> None:
+        self._trainer = settings.trainer
+        self._keep_best = keeps_best(settings)
+        self._keep_last = settings.seal.checkpoints.keep_last  # None: all
         self._saved_step: int | None = None  # the last checkpoint of this run
 
     def after_step(self, state: LoopState, step: int, save_now: Callable[[], None]) -> None:
@@ -181,7 +144,8 @@ class CheckpointKeeper:
         if step == 0:
             return None
         explicit = self._trainer.resume_mode == "resume_path"
-        folder = Path(self._trainer.resume_from_path) if explicit else self._folder(step)
+        source = self._trainer.resume_from_path if explicit else None
+        folder = self._folder(step) if source is None else Path(source)
         state = load(folder)
         if folder.resolve() == self._folder(step).resolve():
             self._saved_step = step

@@ -8,8 +8,8 @@ passes, or whose groups all pass or all fail, has no such groups. No torch here.
 from collections.abc import Mapping
 from pathlib import Path
 
-from omegaconf import DictConfig
-
+from seal.settings.rules import check_gate
+from seal.settings.sections import Settings, StartGate
 from seal.train import checkpoints
 
 
@@ -17,25 +17,21 @@ class StartGateError(Exception):
     """The policy passes too little, or too uniformly, for training to begin."""
 
 
-def check_possible(config: DictConfig) -> None:
+def check_possible(settings: Settings) -> None:
     """Check that the gate has a validation before training, which a resumed run does not need.
 
     Raises:
-        StartGateError: This validation is switched off.
+        SettingsError: This validation is switched off.
     """
-    trainer = config.trainer
+    trainer = settings.trainer
     resumed = trainer.resume_mode == "resume_path" or (
         trainer.resume_mode == "auto"
         and checkpoints.latest(Path(trainer.default_local_dir)) is not None
     )
-    if config.seal.start_gate is not None and not trainer.val_before_train and not resumed:
-        raise StartGateError(
-            "seal.start_gate is checked on the validation before training, which "
-            "trainer.val_before_train=false switches off; switch it on, or set seal.start_gate=null"
-        )
+    check_gate(settings.seal.start_gate, trainer, resumed)
 
 
-def check(gate: DictConfig | None, metrics: Mapping[str, float]) -> None:
+def check(gate: StartGate | None, metrics: Mapping[str, float]) -> None:
     """Compare the validation before training with `seal.start_gate`.
 
     Raises:

@@ -20,6 +20,7 @@ from verl.utils.config import validate_config
 
 from seal import ROOT
 from seal.records.loop_log import LoopLog
+from seal.settings.sections import read_settings
 from seal.train.prompt_budget import check_prompts
 
 OF_A_NEW_RAY = (
@@ -114,7 +115,7 @@ def main() -> None:
     config.ray_kwargs.ray_init = ray_settings(config, os.environ)
     OmegaConf.set_struct(config, True)
     validate_config(config, need_reference_policy(config), need_critic(config))
-    log = LoopLog(Path(config.seal.loop_dir))
+    log = LoopLog(Path(read_settings(config).seal.loop_dir))
     log.phase("prompts", 0)
     check_prompts(config)
     log.phase("start", 0)

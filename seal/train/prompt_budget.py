@@ -17,12 +17,13 @@ import jinja2
 import pyarrow
 import pyarrow.json
 import pyarrow.parquet
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from verl.utils.fs import copy_to_local
 
-from seal.coevolution.evolution import InterfaceConfig, largest
+from seal.coevolution.evolution import largest
 from seal.coevolution.interface import Interface
 from seal.environment.client import EnvironmentFault
+from seal.settings.sections import Data, read_settings
 from seal.train.backbone import Backbone, BackboneError, load_backbone
 from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 from seal.train.service import service_client
@@ -51,7 +52,7 @@ def largest_interface(backbone: Backbone, config: DictConfig) -> Interface:
     def length(text: str) -> int:
         return len(backbone.tokenizer.encode(text, add_special_tokens=False))
 
-    return largest(InterfaceConfig(**config.seal.interface), length)
+    return largest(read_settings(config).seal.interface, length)
 
 
 def check_prompts(config: DictConfig) -> str:
@@ -75,7 +76,8 @@ def check_prompts(config: DictConfig) -> str:
             f"the chat template cannot carry a rollout ({error}); "
             "set actor_rollout_ref.model.custom_chat_template"
         ) from error
-    tasks = {mode: tasks_of_mode(config, mode) for mode in ("train", "eval")}
+    data = read_settings(config).data
+    tasks = {mode: tasks_of_mode(data, mode) for mode in ("train", "eval")}
     opened = asyncio.run(_opened(config, sorted({*tasks["train"], *tasks["eval"]})))
     shown = largest_interface(backbone, config)
     kinds = {
@@ -118,16 +120,15 @@ def remedy(longest: int) -> str:
     )
 
 
-def tasks_of_mode(config: DictConfig, mode: str) -> list[str]:
+def tasks_of_mode(data: Data, mode: str) -> list[str]:
     """Tasks of the run's data files whose rows are rolled out in a mode, each once.
 
     Raises:
         PromptBudgetError: A file cannot be read as tasks.
     """
     found: dict[str, None] = {}
-    for files in (config.data.train_files, config.data.val_files):
-        for path in files if isinstance(files, ListConfig) else [files]:
-            found.update(dict.fromkeys(_tasks_of_file(Path(path), mode)))
+    for path in (*data.train_files, *data.val_files):
+        found.update(dict.fromkeys(_tasks_of_file(Path(path), mode)))
     return list(found)
 
 
@@ -148,15 +149,16 @@ def _tasks_of_file(path: Path, mode: str) -> list[str]:
 
 
 async def _opened(config: DictConfig, ids: Sequence[str]) -> dict[str, Prompt]:
-    async with service_client(config) as client:
-        prompts = await fetch_prompts(client, in_batches(ids), config.env_service.tool_format)
+    settings = read_settings(config).env_service
+    async with service_client(settings) as client:
+        prompts = await fetch_prompts(client, in_batches(ids), settings.tool_format)
     return {prompt.task_id: prompt for prompt in prompts}
 
 
 if __name__ == "__main__":
-    settings = OmegaConf.load(sys.argv[1])
-    assert isinstance(settings, DictConfig)
+    recipe = OmegaConf.load(sys.argv[1])
+    assert isinstance(recipe, DictConfig)
     try:
-        sys.stdout.write(f"{check_prompts(settings)}\n")
+        sys.stdout.write(f"{check_prompts(recipe)}\n")
     except (PromptBudgetError, BackboneError, EnvironmentFault) as error:
         sys.exit(str(error))

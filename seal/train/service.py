@@ -1,19 +1,17 @@
 """The environment service as the trainer uses it: its client, and the update of the interface.
 
-In: the recipe, and the loop's state with the failure profile C_t. Out: Omega_{t+1}, which the
-service makes of both (paper section 3.3).
+In: the run's settings, and the loop's state with the failure profile C_t. Out: Omega_{t+1}, which
+the service makes of both (paper section 3.3).
 """
 
 import asyncio
 import math
 from dataclasses import asdict
 
-from omegaconf import DictConfig
-
-from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.interface import Interface
 from seal.environment.access_token import read_token
 from seal.environment.client import EnvironmentClient
+from seal.settings.sections import EnvService, Settings
 from seal.train.state import LoopState
 from seal.wire import InterfaceReply
 
@@ -22,14 +20,13 @@ class ForeignInterfaceError(Exception):
     """The environment service has other interface texts than the trainer."""
 
 
-def service_client(config: DictConfig, *, attempts: int = 4) -> EnvironmentClient:
-    """A client of the service that `env_service` of a resolved recipe names."""
-    settings = config.env_service
+def service_client(settings: EnvService, *, attempts: int = 4) -> EnvironmentClient:
+    """A client of the service that `env_service` of a recipe names."""
     token = read_token(settings.token_file)
     return EnvironmentClient(settings.env_url, settings.env_type, token=token, attempts=attempts)
 
 
-def evolved_interface(config: DictConfig, state: LoopState) -> InterfaceReply:
+def evolved_interface(settings: Settings, state: LoopState) -> InterfaceReply:
     """Omega_{t+1} = Evolve(Omega_t, C_t): send both to the service, which makes and keeps it.
 
     A service that is away is waited for `trainer.env_failure.wait_s`.
@@ -40,12 +37,12 @@ def evolved_interface(config: DictConfig, state: LoopState) -> InterfaceReply:
     """
 
     async def put() -> InterfaceReply:
-        attempts = 5 + math.ceil(config.trainer.env_failure.wait_s / 5.0)
-        async with service_client(config, attempts=attempts) as client:
+        attempts = 5 + math.ceil(settings.trainer.env_failure.wait_s / 5.0)
+        async with service_client(settings.env_service, attempts=attempts) as client:
             return await client.put_profile(
-                config.seal.run_id,
+                settings.seal.run_id,
                 state.profile.to_json(),
-                asdict(InterfaceConfig(**config.seal.interface)),
+                asdict(settings.seal.interface),
                 state.shown.to_json(),
             )
 

@@ -13,21 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import Label, label_from_config
+from seal.coevolution.labels import Label
 from seal.coevolution.profile import (
     EMPTY,
     FailureProfile,
     LabeledTrajectory,
     ProfileHistory,
+    ProfileWindow,
     profile_of,
 )
 from seal.coevolution.utilities import UtilityConfig, next_utilities
 from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.records.checkpoint_folder import Best
 from seal.records.whole_file import write_whole
+from seal.settings.sections import Seal
 
 FILE = "seal_state.json"
 """Name of the file in a checkpoint's folder."""
@@ -87,37 +87,18 @@ class LoopState:
 
 
 @dataclass(frozen=True)
-class LoopConfig:
+class LoopConfig(ProfileWindow):
     """How a round changes the state."""
 
     weights: WeightConfig
     """Base utilities, bounds, cascade share."""
     utilities: UtilityConfig
     """Whether the utilities move."""
-    window_rounds: int = 1
-    """Rounds that C_t looks back on."""
-    frozen_after: int | None = None
-    """Round after which C_t and the utilities stay as they are (an ablation); None: never."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if self.window_rounds < 1:
-            raise ValueError(f"window_rounds must be at least 1, got {self.window_rounds}")
-        if self.frozen_after is not None and self.frozen_after < 1:
-            raise ValueError(f"frozen_after must be at least 1 or null, got {self.frozen_after}")
 
 
-def loop_config(settings: DictConfig) -> LoopConfig:
-    """Read `seal` of a recipe; label names of the published recipe are accepted."""
-    weights = {**settings.weights}
-    utilities = {label_from_config(name): rho for name, rho in weights.pop("utilities").items()}
-    dynamic = UtilityConfig(**weights.pop("dynamic"))
-    return LoopConfig(
-        weights=WeightConfig(utilities, cascade_share=settings.cascade_share, **weights),
-        utilities=dynamic,
-        window_rounds=settings.profile.window_rounds,
-        frozen_after=settings.profile.frozen_after,
-    )
+def loop_config(seal: Seal) -> LoopConfig:
+    """What `seal` of a recipe says about a round."""
+    return LoopConfig(weights=seal.weights, utilities=seal.weights.dynamic, **vars(seal.profile))
 
 
 def after_round(

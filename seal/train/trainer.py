@@ -22,12 +22,12 @@ from omegaconf import DictConfig, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
-from seal.coevolution.evolution import InterfaceConfig
-from seal.coevolution.exposure import Exposure
 from seal.coevolution.interface import Interface
 from seal.coevolution.weights import batch_weights
 from seal.records.loop_log import LoopLog
 from seal.records.validation_metrics import validation_metrics
+from seal.settings.rules import check_best_metric
+from seal.settings.sections import read_settings
 from seal.train import gate, validation
 from seal.train.advantages import balanced, weighted
 from seal.train.checkpoints import CheckpointKeeper
@@ -50,25 +50,23 @@ class SealTrainer(PPOTrainerSync):
         """Check what can be checked, then start verl's workers.
 
         Raises:
-            CheckpointError: The recipe's checkpoints cannot be kept.
-            StartGateError: The gate needs a validation that is switched off.
-            SuiteError: The best checkpoint is chosen by a suite that is hardly ever played.
-            ValueError: A setting of the method is out of its range.
+            SettingsError: A setting is wrong, or out of its range; the recipe's checkpoints cannot
+                be kept; the gate needs a validation that is switched off; or the best checkpoint
+                is chosen by a suite that is hardly ever played.
         """
-        self._checkpoints = CheckpointKeeper(config)
-        gate.check_possible(config)
-        validation.check_best_metric(config)
+        self._settings = settings = read_settings(config)
+        self._checkpoints = CheckpointKeeper(settings)
+        gate.check_possible(settings)
+        check_best_metric(settings.seal)
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
         self.replay_buffer.poll_interval = 0.05  # verl's 2 s are a lower bound of every generation
-        self._loop = loop_config(config.seal)
+        self._loop = loop_config(settings.seal)
         self._aggregation = str(config.actor_rollout_ref.actor.loss_agg_mode)
-        InterfaceConfig(**config.seal.interface)  # refused here and not after the first round
-        Exposure(**config.seal.exposure)  # refused here and not in every rollout
         self._state = LoopState(utilities=self._loop.weights.utilities)
         self._interface = self._state.shown  # Omega of the next rollouts
-        self._log = LoopLog(Path(config.seal.loop_dir))
+        self._log = LoopLog(Path(settings.seal.loop_dir))
         self.replay_buffer.on_progress = self._log.progress
         self._round_log = RoundLog(self._log, self._loop.weights, self._aggregation)
 
@@ -123,7 +121,7 @@ class SealTrainer(PPOTrainerSync):
 
         The policy has been updated. verl hands its weights to the rollout engines.
         """
-        least = int(self.config.seal.interface.min_observations)
+        least = self._settings.seal.interface.min_observations
         self._round_log.evolved(self._state, self._send_profile(), least)
         self._phase("weight_transfer")
         super().on_step_end()
@@ -131,7 +129,7 @@ class SealTrainer(PPOTrainerSync):
 
     def _send_profile(self) -> InterfaceReply:
         """Send C_t and Omega_t to the service and take over the interface that it made of them."""
-        reply = evolved_interface(self.config, self._state)
+        reply = evolved_interface(self._settings, self._state)
         self._interface = Interface.from_json(reply.interface)
         return reply
 
@@ -169,9 +167,7 @@ class SealTrainer(PPOTrainerSync):
         """Play all suites before the first step and after the last one, and some in between."""
         whole: Any = self.val_dataloader  # type: ignore[has-type]
         if 0 < self.global_steps < self.total_training_steps:
-            self.val_dataloader = validation.without_suites(
-                whole, list(self.config.seal.rare_suites)
-            )
+            self.val_dataloader = validation.without_suites(whole, self._settings.seal.rare_suites)
         try:
             metrics: dict[str, float] = super()._validate()
         finally:
@@ -201,8 +197,8 @@ class SealTrainer(PPOTrainerSync):
             infos["suite"], infos["category"], sample_uids, infos["reward"], infos["truncated"]
         )
         if self.global_steps == 0:
-            gate.check(self.config.seal.start_gate, metrics)
-        best = self.config.seal.best_metric
+            gate.check(self._settings.seal.start_gate, metrics)
+        best = self._settings.seal.best_metric
         self._state = validation.scored(self._state, metrics, best, self.global_steps)
         return metrics | validation.best_metrics(self._state)
 

@@ -9,41 +9,21 @@ hundred held-out tasks take longer than many training steps, and between them on
 chooses the best checkpoint is needed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Subset
 
 from seal.records.checkpoint_folder import Best
 from seal.train.state import LoopState
 
 
-class SuiteError(Exception):
-    """The recipe's best metric belongs to a rare suite; the message says which."""
-
-
 class MissingMetricError(Exception):
     """A validation did not give the metric that the best checkpoint is chosen by."""
 
 
-def check_best_metric(config: DictConfig) -> None:
-    """Refuse a recipe that chooses its best checkpoint by a suite that is hardly ever played.
-
-    Raises:
-        SuiteError: `seal.best_metric` belongs to a rare suite.
-    """
-    # A name without a suite is refused by the first validation, which knows all metrics.
-    suite = str(config.seal.best_metric).partition("/")[2].partition("/")[0]
-    if suite in config.seal.rare_suites:
-        raise SuiteError(
-            f"seal.best_metric={config.seal.best_metric!r} belongs to a suite in seal.rare_suites, "
-            "which is not played between training steps; name another metric or take the suite out"
-        )
-
-
-def without_suites(loader: Any, rare: list[str]) -> Any:
+def without_suites(loader: Any, rare: Sequence[str]) -> Any:
     """A loader of the rows of all other suites, in one batch.
 
     A rare suite that no row has is ignored.

@@ -8,10 +8,11 @@ import psutil
 import pytest
 from short_run import ROLLOUTS, ROOT, Finished, ShortRun, read_lines, words
 
-from seal.coevolution.evolution import InterfaceConfig, evolve
+from seal.coevolution.evolution import evolve
 from seal.coevolution.interface import INITIAL
 from seal.coevolution.weights import batch_weights
 from seal.launch.recipe import load_recipe
+from seal.settings.sections import read_settings
 from seal.train.round import RolloutRecord
 from seal.train.state import LoopState, after_round, loop_config
 
@@ -81,7 +82,8 @@ def test_the_weights_reach_the_rollout_engine(run: Finished) -> None:
 def test_profile_interface_and_weights_follow_from_the_rollouts(run: Finished) -> None:
     """All rounds computed anew from the labels in the log."""
     recipe = load_recipe(ROOT / "exp/quickstart.yaml", [])
-    config = loop_config(recipe.seal)
+    own = read_settings(recipe).seal
+    config = loop_config(own)
     state, shown = LoopState(utilities=config.weights.utilities), INITIAL
     logged = read_lines(run.folder / "loop" / "rollouts.jsonl")
     for line in run.rounds():
@@ -90,15 +92,14 @@ def test_profile_interface_and_weights_follow_from_the_rollouts(run: Finished) -
             for one in logged
             if one["step"] == line["step"]
         ]
-        labeled = [record.labeled() for record in records]
-        weights = batch_weights(
-            [one.turns for one in labeled], ["?"] * len(labeled), state.utilities, config.weights
-        )
+        active = bool(shown.active())
+        labeled = [record.labeled(interface_active=active) for record in records]
+        weights = batch_weights(labeled, ["?"] * len(labeled), state.utilities, config.weights)
         written = [one["weights"] for one in logged if one["step"] == line["step"]]
         assert [list(by_turn) for by_turn in weights] == written
         assert line["interface_shown"]["content_hash"] == shown.content_hash()
         state = after_round(state, line["step"], labeled, shown, config)
-        shown = evolve(shown, state.profile, InterfaceConfig(**recipe.seal.interface))
+        shown = evolve(shown, state.profile, own.interface)
         assert line["profile"] == state.profile.to_json()
         assert line["total"] == state.history.total.to_json()
         assert line["interface"]["interface"] == shown.to_json()

@@ -21,7 +21,7 @@ MODEL = "experiments/e2e_smollm2"
 TASKS = "experiments/e2e_smollm2_tasks.parquet"
 NAME = "e2e_smollm2_run"
 STEPS = 2
-ROLLOUTS = 2
+ROLLOUTS = 4
 
 pytestmark = pytest.mark.e2e
 
@@ -49,7 +49,7 @@ def finished() -> Finished:
         f"data.train_files={TASKS}",
         f"data.val_files={TASKS}",
         "data.train_batch_size=2",
-        "actor_rollout_ref.rollout.n=1",
+        "actor_rollout_ref.rollout.n=2",
         "actor_rollout_ref.actor.ppo_mini_batch_size=2",
         f"trainer.total_training_steps={STEPS}",
         # No validation, which would take longer than the steps, and no checkpoint.

@@ -17,6 +17,7 @@ import real_tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
+from typed import settings_with
 
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
@@ -261,17 +262,17 @@ def test_a_data_file_without_tasks_is_named(tmp_path: Path, rows: list[dict[str,
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for name in ("rows.parquet", "rows.jsonl"):
-        config = OmegaConf.create({"data": {"train_files": str(tmp_path / name), "val_files": []}})
+        files = {f"data.{key}": str(tmp_path / name) for key in ("train_files", "val_files")}
         with pytest.raises(PromptBudgetError, match=f"{name} cannot be read as tasks"):
-            prompt_budget.tasks_of_mode(config, "train")
+            prompt_budget.tasks_of_mode(settings_with(files).data, "train")
 
 
 def test_json_lines_are_data_files_too(tmp_path: Path) -> None:
     rows = [{"extra_info": {"task_id": f"t{mode}", "mode": mode}} for mode in ("train", "eval")]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     files = [str(tmp_path / "rows.jsonl")]
-    config = OmegaConf.create({"data": {"train_files": files, "val_files": files}})
-    assert prompt_budget.tasks_of_mode(config, "train") == ["ttrain"]
+    data = settings_with({"data.train_files": files, "data.val_files": files}).data
+    assert prompt_budget.tasks_of_mode(data, "train") == ["ttrain"]
 
 
 @pytest.mark.slow

@@ -126,7 +126,8 @@ def write_run(
     if not done:
         lines = lines[:-1]
     write_lines(loop / "rounds.jsonl", lines)
-    write_lines(loop / "rollouts.jsonl", [one for line in lines for one in trained(line["step"])])
+    trained_on = [one for step in range(1, 1 + len(lines)) for one in trained(step)]
+    write_lines(loop / "rollouts.jsonl", trained_on)
     write_lines(loop / "phases.jsonl", [{"time": 1.0, "phase": last, "step": rounds}])
     validated = {step: validation_metrics(*_columns(suites)) for step, suites in scores.items()}
     metrics = [
@@ -190,6 +191,7 @@ def trained(step: int) -> list[dict[str, Any]]:
             training_reward=reward,
             turns=turns,
             interface_version=evolved(step - 1).version,
+            interface_shown=True,
             truncated=False,
             environment_s=0.5,
             turn_spans=((0, 0, 40), (1, 90, 110)),

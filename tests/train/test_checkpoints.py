@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
+from typed import sections_with
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from seal.records.checkpoint_folder import (
@@ -20,8 +21,11 @@ from seal.records.checkpoint_folder import (
     read_best,
 )
 from seal.records.loop_log import LoopLog
+from seal.settings.reading import SettingsError
+from seal.settings.rules import keeps_best
+from seal.settings.sections import read_settings
 from seal.train import checkpoints, state
-from seal.train.checkpoints import CheckpointKeeper, keeps_best
+from seal.train.checkpoints import CheckpointKeeper
 from seal.train.state import LoopState
 from seal.train.trainer import SealTrainer
 from seal.train.validation import MissingMetricError
@@ -44,8 +48,9 @@ def recipe(folder: Path, **keys: Any) -> DictConfig:
     }
     kept |= {key: value for key, value in keys.items() if key in kept}
     trainer |= {key: value for key, value in keys.items() if key not in kept}
-    seal = {"best_metric": METRIC, "checkpoints": kept, "start_gate": None}
-    return OmegaConf.create({"trainer": trainer, "seal": seal})
+    changes = {f"trainer.{key}": value for key, value in trainer.items()}
+    seal = {"seal.best_metric": METRIC, "seal.checkpoints": kept, "seal.start_gate": None}
+    return sections_with({**changes, **seal})
 
 
 class Killed(Exception):
@@ -75,7 +80,8 @@ class Run:
         self.folder = Path(config.trainer.default_local_dir)
         self.trainer = made = SealTrainer.__new__(SealTrainer)
         made.config = config
-        made._checkpoints = CheckpointKeeper(config)
+        made._settings = read_settings(config)
+        made._checkpoints = CheckpointKeeper(made._settings)
         made._state = LoopState()
         made._log = LoopLog(self.folder.parent / "loop")
         made.checkpoint_manager = Replicas()
@@ -260,18 +266,18 @@ def test_a_missing_metric_names_those_there_are(
         ({"max_actor_ckpt_to_keep": 3}, "set seal.checkpoints.keep_last instead"),
         ({"remove_previous_ckpt_in_save": True}, "set seal.checkpoints.keep_last instead"),
         ({"keep_best": False, "keep_last": 0}, "trainer.save_freq=-1"),
-        ({"keep_last": -1}, "expected a number from 0"),
+        ({"keep_last": -1}, "keep_last=-1: expected a whole number of at least 0"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_at_the_start(
     tmp_path: Path, keys: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(CheckpointError, match=words):
-        keeps_best(recipe(tmp_path, **keys))
+    with pytest.raises(SettingsError, match=words):
+        keeps_best(read_settings(recipe(tmp_path, **keys)))
 
 
 def test_a_run_without_checkpoints_needs_no_validation(tmp_path: Path) -> None:
-    assert not keeps_best(recipe(tmp_path, save_freq=-1, test_freq=-1))
+    assert not keeps_best(read_settings(recipe(tmp_path, save_freq=-1, test_freq=-1)))
 
 
 # ---- anything may happen -------------------------------------------------------------------

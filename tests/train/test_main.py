@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import ray
 from omegaconf import DictConfig, OmegaConf
+from typed import sections_with
 
 from seal import ROOT
 from seal.records.json_lines import LineReader
@@ -109,8 +110,8 @@ def test_a_cluster_that_another_run_uses_is_waited_for_and_refused(
 def start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line of a run whose configuration verl accepts."""
     made = config()
-    made.seal = {"loop_dir": str(folder / "loop")}
-    OmegaConf.save(made, folder / "config.yaml")
+    own = sections_with({"seal.loop_dir": str(folder / "loop")})
+    OmegaConf.save(OmegaConf.merge(own, made), folder / "config.yaml")
     for name in ("validate_config", "need_reference_policy", "need_critic"):
         monkeypatch.setattr(main, name, lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["main", str(folder / "config.yaml")])

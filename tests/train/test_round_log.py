@@ -10,6 +10,7 @@ from seal.coevolution.labels import Label
 from seal.coevolution.weights import WeightConfig
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import ROLLOUTS, LoopLog, group_of
+from seal.train.advantages import PER_DIALOGUE
 from seal.train.round import RolloutRecord
 from seal.train.round_batch import RoundBatch
 from seal.train.round_log import RoundLog
@@ -32,6 +33,7 @@ def record(spans: tuple[tuple[int, int, int], ...]) -> RolloutRecord:
         training_reward=1.0,
         turns=(TurnDiagnosis(0, Label.PASS.value, "why", None),),
         interface_version=0,
+        interface_shown=True,
         truncated=False,
         environment_s=0.1,
         turn_spans=spans,
@@ -49,7 +51,7 @@ def logged(folder: Path) -> list[dict[str, Any]]:
         masks=masks,
         log_probs=None,
     )
-    log = RoundLog(LoopLog(folder), WeightConfig())
+    log = RoundLog(LoopLog(folder), WeightConfig(), PER_DIALOGUE)
     log.weighted(3, batch, [[1.0]] * 3, batch.advantages, LoopState(), INITIAL, {})
     return list(LineReader(folder / ROLLOUTS).new())
 

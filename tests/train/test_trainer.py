@@ -13,6 +13,7 @@ import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from typed import settings_with
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
@@ -22,10 +23,10 @@ from seal.coevolution.labels import Label
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.environment.client import EnvironmentClient
-from seal.launch.recipe import EXP, load_recipe
 from seal.records.checkpoint_folder import NOTE
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import ROLLOUTS, LoopLog
+from seal.settings.sections import Seal
 from seal.train import service, state
 from seal.train.advantages import PER_DIALOGUE
 from seal.train.checkpoints import CheckpointKeeper
@@ -287,24 +288,17 @@ def test_switched_off_the_advantages_are_verls_bit_for_bit(
     assert list(after.values()) == [row.advantages for row in ROWS]
 
 
-def settings(**weights: Any) -> Any:
-    return OmegaConf.create(
+def settings(**weights: Any) -> Seal:
+    utilities = {label.value: rho for label, rho in UTILITIES.items()}
+    dynamic = {"enabled": True, "beta": 0.5, "alpha": 1.0, "n_conf": 8}
+    base = {"utilities": utilities, "scope": "turn", "dynamic": dynamic}
+    return settings_with(
         {
-            "cascade_share": 0.5,
-            "weights": {
-                "utilities": {label.value: rho for label, rho in UTILITIES.items()},
-                "w_min": 0.5,
-                "w_max": 2.0,
-                "scope": "turn",
-                "applies_to": "all",
-                "normalize": "none",
-                "assignment": "own",
-                "dynamic": {"enabled": True, "beta": 0.5, "alpha": 1.0, "n_conf": 8},
-                **weights,
-            },
-            "profile": {"window_rounds": 3, "frozen_after": None},
+            "seal.cascade_share": 0.5,
+            "seal.weights": {**base, **weights},
+            "seal.profile": {"window_rounds": 3, "frozen_after": None},
         }
-    )
+    ).seal
 
 
 def test_the_method_is_read_from_a_recipe_old_names_included() -> None:
@@ -320,10 +314,11 @@ def test_the_method_is_read_from_a_recipe_old_names_included() -> None:
 def resumable(folder: Path, step: int, **resume: Any) -> SealTrainer:
     made = trainer(folder / "loop")
     made.global_steps = step
-    keys = {"default_local_dir": str(folder), "resume_mode": "auto", "resume_from_path": None}
-    made.config.trainer = {**keys, "save_freq": 1, "test_freq": 1, **resume}
-    made.config.seal = {"checkpoints": {"keep_best": True, "keep_last": 1}}
-    made._checkpoints = CheckpointKeeper(made.config)
+    keys: dict[str, Any] = {"default_local_dir": str(folder), "resume_mode": "auto"}
+    keys |= {"resume_from_path": None, "save_freq": 1, "test_freq": 1, **resume}
+    kept = {"seal.checkpoints": {"keep_best": True, "keep_last": 1}}
+    changes = {**{f"trainer.{key}": value for key, value in keys.items()}, **kept}
+    made._checkpoints = CheckpointKeeper(settings_with(changes))
     return made
 
 
@@ -375,7 +370,7 @@ def replied(hashed: str) -> SealTrainer:
 
     transport = httpx.MockTransport(answer)
     client = functools.partial(EnvironmentClient, transport=transport)
-    made.config = load_recipe(EXP / "SEAL.yaml", [])
+    made._settings = settings_with({})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(service, "EnvironmentClient", client)
         made._send_profile()

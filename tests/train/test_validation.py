@@ -6,14 +6,18 @@ from typing import Any
 
 import datasets
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
+from typed import settings_with
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
 from seal.launch.recipe import EXP, load_recipe
+from seal.settings.reading import SettingsError
+from seal.settings.rules import check_best_metric
+from seal.settings.sections import Seal, read_settings
 from seal.train.trainer import SealTrainer
-from seal.train.validation import SuiteError, check_best_metric, without_suites
+from seal.train.validation import without_suites
 
 RARE = ["fixed", "held_out", "held_out_greedy"]
 ROWS = {"development": 20, "fixed": 32, "held_out": 100, "held_out_greedy": 100}
@@ -88,7 +92,7 @@ def test_nothing_is_left_where_every_suite_is_rare(loader: Any) -> None:
 
 def trainer(loader: Any, step: int, rare: list[str]) -> SealTrainer:
     made = SealTrainer.__new__(SealTrainer)
-    made.config = OmegaConf.create({"seal": {"rare_suites": rare, "best_metric": BEST}})
+    made._settings = settings_with({"seal.rare_suites": rare, "seal.best_metric": BEST})
     made.val_dataloader, made.global_steps, made.total_training_steps = loader, step, LAST
     return made
 
@@ -135,8 +139,8 @@ def test_the_loader_is_put_back_after_a_validation_that_fails(
 # ---- what is refused ---------------------------------------------------------------------------
 
 
-def recipe(best: str, rare: list[str]) -> DictConfig:
-    return OmegaConf.create({"seal": {"best_metric": best, "rare_suites": rare}})
+def recipe(best: str, rare: list[str]) -> Seal:
+    return settings_with({"seal.best_metric": best, "seal.rare_suites": rare}).seal
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ def recipe(best: str, rare: list[str]) -> DictConfig:
     ],
 )
 def test_a_best_checkpoint_by_a_rare_suite_is_refused(best: str) -> None:
-    with pytest.raises(SuiteError) as refused:
+    with pytest.raises(SettingsError) as refused:
         check_best_metric(recipe(best, RARE))
     assert f"seal.best_metric='{best}' belongs to a suite in seal.rare_suites" in str(refused.value)
     check_best_metric(recipe(best, ["fixed", "held_out_greedy"]))
@@ -162,7 +166,7 @@ def test_a_metric_without_a_suite_is_left_to_the_first_validation() -> None:
 
 def test_smollm2s_recipe_is_possible_and_its_gate_is_asked_when_its_suite_is_played() -> None:
     loaded = load_recipe(EXP / "smollm2.yaml", [])
-    check_best_metric(loaded)
+    check_best_metric(read_settings(loaded).seal)
     assert list(loaded.seal.rare_suites) == RARE
     assert loaded.seal.best_metric == BEST
     assert loaded.seal.start_gate.suite in ROWS
@@ -171,5 +175,5 @@ def test_smollm2s_recipe_is_possible_and_its_gate_is_asked_when_its_suite_is_pla
     assert loaded.trainer.total_training_steps == LAST
     assert loaded.trainer.val_before_train and loaded.trainer.test_freq > 0
     loaded.seal.best_metric = "val-seal/held_out/category_average"
-    with pytest.raises(SuiteError):
-        check_best_metric(loaded)
+    with pytest.raises(SettingsError):
+        check_best_metric(read_settings(loaded).seal)

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from seal.launch import folders
 from seal.launch.shapes import CONFIGS, shape_of
+from seal.settings.sections import read_settings
 
 STATELESS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 """Kinds of layers, as transformers names them, without a state from token to token."""
@@ -46,8 +47,7 @@ class Model:
     def read(cls, recipe: DictConfig) -> "Model":
         """Read the facts."""
         settings = recipe.actor_rollout_ref.model
-        path, commands = str(settings.path), recipe.launcher.build_policy or ()
-        made_by = (commands,) if isinstance(commands, str) else tuple(commands)
+        path, made_by = str(settings.path), read_settings(recipe).launcher.build_policy
         folder = _place(path)
         if folder is None:
             known = CONFIGS.get(path, {})

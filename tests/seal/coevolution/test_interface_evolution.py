@@ -93,9 +93,14 @@ def test_with_choice_random_as_many_parts_are_on_as_the_failures_would_have(
 ) -> None:
     trajectories = [one for label in failed for one in turns_of(label, 20)]
     profile = profile_of(version, trajectories)
-    names = ("schema_cues", "recovery_feedback", "guidelines")
+    schema, recovery, guidelines = switches
     config = InterfaceConfig(
-        **dict(zip(names, switches, strict=True)), max_guidelines=most, choice="random", seed=3
+        schema_cues=schema,
+        recovery_feedback=recovery,
+        guidelines=guidelines,
+        max_guidelines=most,
+        choice="random",
+        seed=3,
     )
     drawn = evolve(INITIAL, profile, config)
     by_failures = evolve(INITIAL, profile, replace(config, choice="failures"))

@@ -12,6 +12,7 @@ from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES
 from seal.environment.addresses import url_list
 from seal.launch.recipe import RecipeError, load_recipe
+from seal.settings.sections import read_settings
 from seal.train.state import loop_config
 
 EXP = Path(__file__).resolve().parents[3] / "exp"
@@ -169,10 +170,11 @@ def test_a_method_changes_what_it_says_in_any_recipe(name: str, recipe: str) -> 
     before, after = flat(composed(recipe)), flat(changed)
     expected = METHODS.get(name) or ABLATIONS[name]
     assert {key: after[key] for key in before if after[key] != before[key]} == expected
-    loop_config(changed.seal)
-    InterfaceConfig(**changed.seal.interface)
-    Exposure(**changed.seal.exposure)
-    RewardShaping(**changed.seal.reward)
+    seal = read_settings(changed).seal
+    loop_config(seal)
+    assert seal.interface == InterfaceConfig(**changed.seal.interface)
+    assert seal.exposure == Exposure(**changed.seal.exposure)
+    assert seal.reward == RewardShaping(**changed.seal.reward)
 
 
 def test_the_clean_protocol_chooses_on_the_development_set() -> None:
@@ -215,10 +217,11 @@ def test_an_ablation_differs_by_what_it_says(
 
 def test_a_recipe_is_read_as_the_trainer_reads_it() -> None:
     for path in RECIPES:
-        settings = load_recipe(path, []).seal
-        InterfaceConfig(**settings.interface)
-        RewardShaping(**settings.reward)
-        UtilityConfig(**settings.weights.dynamic)
+        recipe = load_recipe(path, [])
+        settings, seal = recipe.seal, read_settings(recipe).seal
+        assert seal.interface == InterfaceConfig(**settings.interface)
+        assert seal.reward == RewardShaping(**settings.reward)
+        assert seal.weights.dynamic == UtilityConfig(**settings.weights.dynamic)
 
 
 def test_the_recipe_has_the_utilities_of_the_code() -> None:

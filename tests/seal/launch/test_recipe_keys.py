@@ -71,7 +71,9 @@ def test_a_misspelt_key_of_a_chosen_group_is_refused(tmp_path: Path) -> None:
 OPEN_SECTIONS = """
 launcher: {environment: {A: b}}
 ray_kwargs: {ray_init: {anything: 1}}
-seal: {start_gate: {suite: fixed}, weights: {utilities: {empty_turn_model_response: 1.5}}}
+seal:
+  start_gate: {suite: fixed, min_pass_rate: 0.1, min_mixed_group_share: 0.1}
+  weights: {utilities: {empty_turn_model_response: 1.5}}
 data: {apply_chat_template_kwargs: {enable_thinking: false}}
 actor_rollout_ref:
   model: {override_config: {a: {b: 1}}}

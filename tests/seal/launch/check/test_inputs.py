@@ -9,6 +9,8 @@ from seal.launch import folders
 from seal.launch.check import inputs
 from seal.launch.check.finding import Level
 from seal.launch.check.model import Model
+from seal.settings.reading import SettingsError, shown
+from seal.settings.sections import read_settings
 
 
 def test_a_model_that_is_whole(seal: DictConfig) -> None:
@@ -97,5 +99,7 @@ def test_a_number_of_dialogues(quick: DictConfig) -> None:
         said(inputs.dialogues(quick, MACHINE, QWEN_7B), Level.OK)
     for wrong in (0, -1, 1.5, "many", True):
         quick.env_service.max_dialogues = wrong
-        text = said(inputs.dialogues(quick, MACHINE, QWEN_7B), Level.ERROR)
-        assert text.startswith(f"env_service.max_dialogues={wrong}: expected a whole number")
+        with pytest.raises(SettingsError) as refused:  # before the checks: load_recipe asks
+            read_settings(quick)
+        text = str(refused.value)
+        assert text.startswith(f"env_service.max_dialogues={shown(wrong)}: expected a whole number")
