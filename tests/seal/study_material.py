@@ -126,8 +126,8 @@ def write_run(
     if not done:
         lines = lines[:-1]
     write_lines(loop / "rounds.jsonl", lines)
-    trained_on = [one for step in range(1, 1 + len(lines)) for one in trained(step)]
-    write_lines(loop / "rollouts.jsonl", trained_on)
+    rollouts = [one for step in range(1, len(lines) + 1) for one in trained(step)]
+    write_lines(loop / "rollouts.jsonl", rollouts)
     write_lines(loop / "phases.jsonl", [{"time": 1.0, "phase": last, "step": rounds}])
     validated = {step: validation_metrics(*_columns(suites)) for step, suites in scores.items()}
     metrics = [

@@ -9,7 +9,10 @@ from compare import make_report
 
 from seal import ROOT
 from seal.study.definition import Study, load_study
-from seal.study.launching import study_folder
+from seal.study.effects import effects
+from seal.study.intervals import mean
+from seal.study.launching import read_runs, study_folder
+from seal.study.scores import LAST, counted, read_suite
 
 EVIDENCE = ROOT / "evidence"
 PUBLISHED = sorted(path.name for path in EVIDENCE.iterdir())
@@ -103,3 +106,54 @@ def test_the_page_has_the_figures_of_the_reports() -> None:
     assert ("tiny", "seal/entropy", "seal") in checked
     drawn = (ROOT / "docs/assets/tiny-study.svg").read_bytes()
     assert drawn == (REPORTS["tiny"] / "fixed.svg").read_bytes()
+
+
+EFFECTS = {
+    "main effect of the interface": "main effect of interface",
+    "main effect of the weights": "main effect of weights",
+    "interaction": "interaction",
+}
+"""Columns of the page's table of the 2 x 2 design, and rows of the report's."""
+TOGETHER = "fixed` and `progress` together"
+
+
+def told_effects() -> dict[str, dict[str, str]]:
+    """The page's table of the 2 x 2 design: cells by suite and by row of the report."""
+    page = (ROOT / "docs/evidence.md").read_text("utf-8").splitlines()
+    (table,) = [rows for _, rows in tables(page) if "interaction" in rows[0]]
+    header, _, *rest = table
+    names = [EFFECTS[column] for column in header[1:]]
+    return {suite: dict(zip(names, cells, strict=True)) for suite, *cells in rest}
+
+
+def test_the_page_has_the_effects_of_the_report() -> None:
+    cells, suites = reported("tiny"), load_study(ROOT / "exp/study/tiny.yaml").suites
+    told = told_effects()
+    assert set(told) == {*suites, TOGETHER}
+    for suite in suites:
+        assert told[suite] == {
+            effect: cells[f"Suite {suite}", "points", effect] for effect in EFFECTS.values()
+        }
+    assert "Looked at afterwards (post hoc)" in (ROOT / "docs/evidence.md").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_effects_in_two_suites_together_are_of_all_their_rollouts() -> None:
+    study = load_study(ROOT / "exp/study/tiny.yaml")
+    assert study.factorial is not None
+    every = read_runs(EVIDENCE / "tiny", study)
+    runs = {run: logs for run, logs in every.items() if run[0] in study.factorial.cells}
+    both = [read_suite(name, runs) for name in ("fixed", "progress")]
+    assert both[0].tasks == both[1].tasks
+    scores = {}
+    for cell in study.factorial.cells:
+        found = [counted(suite, cell, LAST, runs, study) for suite in both]
+        passes = [one.passes for one in found if one is not None]
+        scores[cell] = (passes[0] + passes[1]) / sum(suite.rollouts for suite in both)
+    scenarios = [task.rpartition("_")[2] for task in both[0].tasks]
+    for effect, matrix in effects(study.factorial, scores).items():
+        one = mean(matrix, both[0].categories, scenarios)
+        assert one.low is not None and one.high is not None
+        points = f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"
+        name = effect if effect == "interaction" else f"main effect of {effect}"
+        assert told_effects()[TOGETHER][name] == points
