@@ -39,9 +39,9 @@ LabelStatistic(turns=1.5, trajectories=1.0, reward_sum=0.0, successes=0.0)
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from seal.coevolution.checks import check_share, json_fields, json_object
+from seal.coevolution.checks import check_choice, check_share, json_fields, json_object
 from seal.coevolution.labels import EXCLUDED, FAILURES, Label
 
 
@@ -108,6 +108,7 @@ class LabelStatistic:
         return self.reward_sum / self.trajectories
 
 
+Window: TypeAlias = Literal["sliding", "tumbling"]
 _Table: TypeAlias = Mapping[Label, LabelStatistic]
 
 
@@ -266,6 +267,9 @@ class ProfileWindow:
 
     window_rounds: int = 1
     """Rounds that C_t looks back on."""
+    window: Window = "sliding"
+    """The last rounds (sliding), or those since it was last emptied, which happens every
+    `window_rounds` rounds (tumbling). The published code empties it at the end of an epoch."""
     frozen_after: int | None = None
     """Round after which C_t and the utilities stay as they are (an ablation); None: never."""
 
@@ -273,6 +277,7 @@ class ProfileWindow:
         """Check the ranges."""
         if self.window_rounds < 1:
             raise ValueError(f"window_rounds must be at least 1, got {self.window_rounds}")
+        check_choice("window", self.window, Window)
         if self.frozen_after is not None and self.frozen_after < 1:
             raise ValueError(f"frozen_after must be at least 1 or null, got {self.frozen_after}")
 
@@ -284,7 +289,7 @@ class ProfileHistory:
     >>> failed = LabeledTrajectory((LabeledTurn(Label.STATE_MISMATCH),), 0.0, "base")
     >>> history = ProfileHistory()
     >>> for step in (1, 2, 3):
-    ...     history = history.after(profile_of(step, [failed]), window_rounds=2)
+    ...     history = history.after(profile_of(step, [failed]), ProfileWindow(window_rounds=2))
     >>> [one.version for one in history.rounds]
     [2, 3]
     >>> history.window.by_label[Label.STATE_MISMATCH].turns
@@ -298,13 +303,15 @@ class ProfileHistory:
     total: FailureProfile = EMPTY
     """All rounds merged."""
 
-    def after(self, profile: FailureProfile, window_rounds: int) -> "ProfileHistory":
-        """The history with one more round.
+    def after(self, profile: FailureProfile, window: ProfileWindow) -> "ProfileHistory":
+        """The history with one more round, whose number, from 1, is the profile's version.
 
-        At most `window_rounds` are kept, this one among them.
+        At most `window.window_rounds` are kept, this one among them.
         """
-        rounds = (*self.rounds, profile)[-window_rounds:]
-        return ProfileHistory(rounds, merge(self.total, profile))
+        size = window.window_rounds
+        if window.window == "tumbling":
+            size = (profile.version - 1) % size + 1
+        return ProfileHistory((*self.rounds, profile)[-size:], merge(self.total, profile))
 
     @property
     def window(self) -> FailureProfile:

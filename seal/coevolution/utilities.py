@@ -6,11 +6,13 @@ utilities follow the failures of the policy, as an exponential moving average:
     w(z) <- (1 - beta) * w(z) + beta * clip(rho(z) * (1 + alpha * u(z)), w_min, w_max)
     u(z) = prevalence(z) * (1 - mean_reward(z)) * min(1, n(z) / n_conf)
 
-prevalence is the share of the label among failed turns, mean_reward that of the trajectories that
-carry it, n the number of its turns. So the utility of a frequent, unsolved failure with enough
-observations grows by a factor of up to 1 + alpha, and returns to its base when it is mastered. A
-label that was not seen or is no failure has prevalence 0 and moves towards clip(rho). `pass` stays
-at rho.
+prevalence is here the share of the label among all turns that count, passed ones too, as in the
+published code; mean_reward is that of the trajectories that carry the label, n the number of its
+turns. So the utility of a frequent, unsolved failure with enough observations grows by a factor of
+up to 1 + alpha, and returns to its base when it is mastered. A label that was not seen moves
+towards clip(rho). `pass` stays at rho; correct_abstention moves as a failure does.
+
+The published code takes the mean reward over turns with the label, here it is over trajectories.
 """
 
 import math
@@ -18,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from seal.coevolution.checks import check_share
-from seal.coevolution.labels import Label
+from seal.coevolution.labels import EXCLUDED, Label
 from seal.coevolution.profile import FailureProfile
 
 
@@ -69,22 +71,22 @@ def next_utilities(
     Raises:
         ValueError: A label of rho has no current utility.
 
-    Of 32 failed turns half are state mismatches; a quarter of their trajectories pass. The target
-    of rho = 1.0 is 1 + 16/32 * (1 - 0.25) * min(1, 16/32) = 1.1875, and w goes a quarter of the
-    way. The other half skipped a tool, and their trajectories never pass. Their target is
-    1.5 * (1 + 0.5 * 1 * 0.5) = 1.875, so w is 0.75 * 1.5 + 0.25 * 1.875 = 1.59375. pass stays.
+    Of 64 turns 16 are state mismatches; a quarter of their trajectories pass. The target of
+    rho = 1.0 is 1 + 16/64 * (1 - 0.25) * min(1, 16/32) = 1.09375, and w goes a quarter of the way.
+    16 skipped a tool, and their trajectories never pass. Their target is
+    1.5 * (1 + 0.25 * 1 * 0.5) = 1.6875, so w is 0.75 * 1.5 + 0.25 * 1.6875 = 1.546875. pass stays.
 
     >>> from seal.coevolution.profile import LabelStatistic
     >>> seen = {
     ...     Label.STATE_MISMATCH: LabelStatistic(16, 8, 2.0, 2),
     ...     Label.MISSING_TOOL_CALL: LabelStatistic(16, 16, 0.0, 0),
-    ...     Label.PASS: LabelStatistic(60, 20, 5.0, 5),
+    ...     Label.PASS: LabelStatistic(32, 20, 5.0, 5),
     ... }
     >>> rho = {Label.STATE_MISMATCH: 1.0, Label.MISSING_TOOL_CALL: 1.5, Label.PASS: 1.0}
     >>> profile = FailureProfile(1, seen, {}, {})
     >>> after = next_utilities(rho, rho, profile, UtilityConfig(enabled=True), 0.5, 2.0)
     >>> [after[label] for label in rho]
-    [1.046875, 1.59375, 1.0]
+    [1.0234375, 1.546875, 1.0]
     """
     if not config.enabled:
         return dict(rho)
@@ -112,7 +114,8 @@ def _target(
     urgency = 0.0
     if seen is not None:
         confidence = min(1.0, seen.turns / config.n_conf)
-        urgency = profile.prevalence(label) * (1 - seen.mean_reward) * confidence
+        counted = (one.turns for name, one in profile.by_label.items() if name not in EXCLUDED)
+        urgency = seen.turns / math.fsum(counted) * (1 - seen.mean_reward) * confidence
     return min(max(base * (1 + config.alpha * urgency), w_min), w_max)
 
 

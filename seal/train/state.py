@@ -113,7 +113,7 @@ def after_round(
     The trajectories are those that were trained on, without padding.
     """
     round_profile = profile_of(step, trajectories, config.weights.cascade_share)
-    history = state.history.after(round_profile, config.window_rounds)
+    history = state.history.after(round_profile, config)
     if config.frozen_after is not None and step > config.frozen_after:
         frozen = replace(state.profile, version=step)
         return replace(state, step=step, history=history, profile=frozen, shown=shown)

@@ -16,6 +16,7 @@ from seal.coevolution.profile import (
     LabeledTurn,
     LabelStatistic,
     ProfileHistory,
+    ProfileWindow,
     merge,
     profile_of,
 )
@@ -165,7 +166,7 @@ def test_a_history_keeps_the_window_and_the_total(
 ) -> None:
     history = ProfileHistory()
     for profile in rounds:
-        history = history.after(profile, window_rounds)
+        history = history.after(profile, ProfileWindow(window_rounds=window_rounds))
     assert history.rounds == tuple(rounds[-window_rounds:])
     assert history.window == merge(*rounds[-window_rounds:])
     assert history.total == merge(*rounds)
@@ -179,8 +180,20 @@ def test_a_new_history_is_empty() -> None:
 def test_a_smaller_window_drops_the_oldest_rounds() -> None:
     history = ProfileHistory()
     for version in (1, 2, 3):
-        history = history.after(profile_of(version, []), 3)
-    assert [one.version for one in history.after(profile_of(4, []), 2).rounds] == [3, 4]
+        history = history.after(profile_of(version, []), ProfileWindow(window_rounds=3))
+    fewer = history.after(profile_of(4, []), ProfileWindow(window_rounds=2))
+    assert [one.version for one in fewer.rounds] == [3, 4]
+
+
+def test_a_tumbling_window_is_emptied_every_epoch() -> None:
+    """As in the published code, whose epoch has twelve rounds."""
+    history, window = ProfileHistory(), ProfileWindow(window_rounds=12, window="tumbling")
+    kept = []
+    for version in range(1, 27):
+        history = history.after(profile_of(version, []), window)
+        kept.append([one.version for one in history.rounds])
+    assert kept[:3] == [[1], [1, 2], [1, 2, 3]]
+    assert (kept[11], kept[12], kept[25]) == ([*range(1, 13)], [13], [25, 26])
 
 
 @pytest.mark.parametrize(

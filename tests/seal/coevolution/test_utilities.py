@@ -87,9 +87,18 @@ def test_a_label_that_is_no_longer_seen_goes_back_to_its_base() -> None:
     assert moved[Label.CORRECT_ABSTENTION] == pytest.approx(0.75 * 2.0 + 0.25 * 1.8)
 
 
-def test_what_is_no_failure_never_rises_and_pass_stays_even_out_of_bounds() -> None:
-    for label in (Label.PASS, Label.CORRECT_ABSTENTION):
-        assert after(seen(label, 99))[label] == UTILITIES[label]
+def test_prevalence_is_among_all_turns_that_count() -> None:
+    """As in the published code: the passed ones, too, but no faults of the scorer."""
+    table = {
+        label: LabelStatistic(32, 32, 0.0, 0)
+        for label in (Label.STATE_MISMATCH, Label.PASS, Label.CHECKER_ERROR)
+    }
+    assert after(FailureProfile(1, table, {}, {}))[Label.STATE_MISMATCH] == 1.5
+
+
+def test_an_abstention_moves_as_a_failure_does_and_pass_stays_even_out_of_bounds() -> None:
+    assert after(seen(Label.PASS, 99))[Label.PASS] == UTILITIES[Label.PASS]
+    assert after(seen(Label.CORRECT_ABSTENTION, 99))[Label.CORRECT_ABSTENTION] == 2 * 1.8
     base = {**UTILITIES, Label.PASS: 3.0}
     raised = {**base, Label.PASS: 1.0}
     assert next_utilities(raised, base, EMPTY, DYNAMIC, 0.5, 2.0)[Label.PASS] == 3.0

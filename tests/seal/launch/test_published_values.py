@@ -72,6 +72,7 @@ PAPER: dict[str, Any] = {
     # section 3.5: the whole loop; every turn counts in the profile of its round
     "seal.cascade_share": 1.0,
     "seal.profile.window_rounds": 1,
+    "seal.profile.window": "sliding",
     "seal.interface.schema_cues": True,
     "seal.interface.recovery_feedback": True,
     "seal.interface.guidelines": True,
@@ -120,6 +121,9 @@ PUBLISHED_FILE: dict[str, Any] = {
     "seal.weights.dynamic.beta": 0.25,
     "seal.weights.dynamic.alpha": 1.0,
     "seal.weights.dynamic.n_conf": 32,
+    "seal.profile.window_rounds": 12,
+    "seal.profile.window": "tumbling",
+    f"{ACTOR}.clip_ratio_c": 10.0,
     "seal.reward.mode": "capped",
     "seal.reward.cap": 0.0,
     "seal.reward.abstention_weight": 0.5,

@@ -121,6 +121,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
         ".seal.interface.recovery_feedback": False,
         ".seal.interface.guidelines": False,
         ".seal.reward.mode": "capped",
+        ".seal.profile.window_rounds": 12,
+        ".seal.profile.window": "tumbling",
         ".actor_rollout_ref.model.path": "Qwen/Qwen3.5-4B",
         ".actor_rollout_ref.model.use_remove_padding": False,
         ".actor_rollout_ref.actor.use_remove_padding": False,
