@@ -229,7 +229,7 @@ def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
         training_reward=one.reward,
         turns=tuple(turns),
         interface_version=1,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.0,
         turn_spans=tuple((at * TURNS // TOKENS, at, at + length // 2) for at in starts),
     ).to_json()

@@ -80,6 +80,8 @@ class TrainedRollout(OfStep):
     turns: list[Turn]
     interface_version: int
     truncated: bool
+    exit_status: str | None = None
+    """`seal.wire.ExitStatus`; None in logs of older runs."""
     turn_spans: list[Annotated[list[int], Field(min_length=3, max_length=3)]]
     """(turn, start, end) of each assistant message."""
 

@@ -33,7 +33,8 @@ _KEPT_OF_A_ROLLOUT = (
     "category",
     "score",
     "truncated",
-    "ended",
+    "exit_status",
+    "ended",  # exit_status in older logs
     "response_tokens",
 )
 _KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens")

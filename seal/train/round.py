@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
 from seal.coevolution.weights import WeightConfig, mean_utility
-from seal.wire import TurnDiagnosis
+from seal.wire import ExitStatus, TurnDiagnosis
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,17 @@ class RolloutRecord:
     """Label and reason of each turn that was begun."""
     interface_version: int
     """Version of the interface that the policy was shown."""
-    truncated: bool
-    """A step limit or the token budget ended the rollout."""
+    exit_status: ExitStatus
+    """Why it ended: by the policy, or by a limit."""
     environment_s: float
     """Seconds spent waiting for the service."""
     turn_spans: tuple[tuple[int, int, int], ...]
     """(turn, start, end) of each assistant message among the response tokens."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit ended the rollout."""
+        return self.exit_status != "completed"
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -46,14 +51,15 @@ class RolloutRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as they travel through verl's extra fields."""
-        return asdict(self)
+        return {**asdict(self), "truncated": self.truncated}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "RolloutRecord":
         """Read what `to_json` gave."""
         turns = tuple(TurnDiagnosis(**turn) for turn in record["turns"])
         spans = tuple((turn, start, end) for turn, start, end in record["turn_spans"])
-        return cls(**{**record, "turns": turns, "turn_spans": spans})
+        read = {**record, "turns": turns, "turn_spans": spans}
+        return cls(**{name: value for name, value in read.items() if name != "truncated"})
 
     def labeled(self) -> LabeledTrajectory:
         """The part of the record that the failure profile counts."""
@@ -96,8 +102,20 @@ def round_metrics(
             for record in records
         ),
         "seal/truncated_share": fmean(record.truncated for record in records),
+        **exit_shares("seal/exit", [record.exit_status for record in records]),
         "seal/environment_s_per_rollout": fmean(record.environment_s for record in records),
     }
+
+
+def exit_shares(prefix: str, statuses: Sequence[str]) -> dict[str, float]:
+    """Share of dialogues by why they ended, under `<prefix>/<exit status>`.
+
+    >>> exit_shares("seal/exit", ["completed", "completed", "step_limit", "max_model_len"])
+    {'seal/exit/completed': 0.5, 'seal/exit/step_limit': 0.25, 'seal/exit/response_length': 0.0, \
+'seal/exit/max_model_len': 0.25}
+    """
+    counts = Counter(statuses)
+    return {f"{prefix}/{name}": counts[name] / len(statuses) for name in get_args(ExitStatus)}
 
 
 def token_weights(

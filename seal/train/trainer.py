@@ -190,7 +190,7 @@ class SealTrainer(PPOTrainerSync):
             data_sources, sample_uids, {"reward": infos["reward"]}, *args, **kwargs
         )
         metrics |= validation.validation_metrics(
-            infos["suite"], infos["category"], sample_uids, infos["reward"], infos["truncated"]
+            infos["suite"], infos["category"], sample_uids, infos["reward"], infos["exit_status"]
         )
         if self.global_steps == 0:
             gate.check(self.config.seal.start_gate, metrics)

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Subset
 
 from seal.records.checkpoint_folder import Best
-from seal.train.round import mixed_group_share
+from seal.train.round import exit_shares, mixed_group_share
 from seal.train.state import LoopState
 
 
@@ -63,7 +63,7 @@ def validation_metrics(
     categories: Sequence[str],
     groups: Sequence[str],
     rewards: Sequence[float],
-    truncated: Sequence[float],
+    exit_statuses: Sequence[str],
 ) -> dict[str, float]:
     """Scalars of a validation for verl's loggers, under `val-seal/<suite>/`.
 
@@ -72,19 +72,20 @@ def validation_metrics(
     `category_average` is the paper's average: the unweighted mean of the categories' pass rates.
 
     >>> categories = ["base", "base", "miss"]
-    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], [0.0, 1.0, 0.0])
+    >>> ends = ["completed", "step_limit", "completed"]
+    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], ends)
     >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
     (0.75, 0.667)
     """
     by_category: dict[str, dict[str, list[float]]] = {}
     by_group: dict[str, dict[str, list[float]]] = {}
-    cut: dict[str, list[float]] = {}
-    for suite, category, group, reward, was_cut in zip(
-        suites, categories, groups, rewards, truncated, strict=True
+    ends: dict[str, list[str]] = {}
+    for suite, category, group, reward, exit_status in zip(
+        suites, categories, groups, rewards, exit_statuses, strict=True
     ):
         by_category.setdefault(suite, {}).setdefault(category, []).append(reward)
         by_group.setdefault(suite, {}).setdefault(group, []).append(reward)
-        cut.setdefault(suite, []).append(was_cut)
+        ends.setdefault(suite, []).append(exit_status)
     metrics: dict[str, float] = {}
     for suite, of_category in by_category.items():
         every = [reward for group in by_group[suite].values() for reward in group]
@@ -92,7 +93,8 @@ def validation_metrics(
             f"val-seal/{suite}/category_average": fmean(map(fmean, of_category.values())),
             f"val-seal/{suite}/pass_rate": fmean(every),
             f"val-seal/{suite}/mixed_group_share": mixed_group_share(by_group[suite]),
-            f"val-seal/{suite}/truncated_share": fmean(cut[suite]),
+            f"val-seal/{suite}/truncated_share": fmean(one != "completed" for one in ends[suite]),
+            **exit_shares(f"val-seal/{suite}/exit", ends[suite]),
         }
     return metrics
 

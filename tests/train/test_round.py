@@ -9,7 +9,7 @@ from seal.train.round import (
     mixed_group_share,
     round_metrics,
 )
-from seal.wire import TurnDiagnosis
+from seal.wire import ExitStatus, TurnDiagnosis
 
 
 def record(reward: float, *labels: Label, category: str = "multi_turn_base") -> RolloutRecord:
@@ -21,7 +21,7 @@ def record(reward: float, *labels: Label, category: str = "multi_turn_base") -> 
         training_reward=reward,
         turns=turns,
         interface_version=0,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.5,
         turn_spans=((0, 0, 3),),
     )
@@ -51,6 +51,20 @@ def test_metrics_of_a_round() -> None:
     # The second's utilities are 1.0 and 2.0, their mean is clipped to 1.25.
     assert metrics["seal/weight/mean"] == (1.0 + 1.25) / 2
     assert metrics["seal/weight/clipped_share"] == 0.5
+
+
+def test_limits_are_counted_apart() -> None:
+    ends: list[ExitStatus] = ["completed", "step_limit", "response_length", "response_length"]
+    records = [replace(record(0.0, Label.PASS), exit_status=end) for end in ends]
+    metrics = round_metrics(records, [(1.0,)] * 4, UTILITIES, WeightConfig())
+    assert {name: share for name, share in metrics.items() if "exit" in name} == {
+        "seal/exit/completed": 0.25,
+        "seal/exit/step_limit": 0.25,
+        "seal/exit/response_length": 0.5,
+        "seal/exit/max_model_len": 0.0,
+    }
+    assert metrics["seal/truncated_share"] == 0.75
+    assert [one.to_json()["truncated"] for one in records] == [False, True, True, True]
 
 
 def test_the_share_of_failures_that_only_follow_from_earlier_ones() -> None:

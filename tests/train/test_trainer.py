@@ -63,7 +63,7 @@ def extra_fields(reward: float, label: Label) -> dict[str, Any]:
         training_reward=reward,
         turns=turns,
         interface_version=2,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.1,
         turn_spans=((0, 0, 1), (1, 1, 2)),
     )

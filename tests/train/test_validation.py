@@ -149,14 +149,14 @@ def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() 
         ("miss", "c"),
     ]
     rewards = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
-    truncated = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    exit_statuses = ["max_model_len", *["completed"] * 5]
     groups, categories = [task for _, task in tasks], [category for category, _ in tasks]
     found = validation_metrics(
         suites=[*["benchmark"] * 6, "fixed"],
         categories=[*categories, "base"],
         groups=[*groups, "d"],
         rewards=[*rewards, 0.0],
-        truncated=[*truncated, 0.0],
+        exit_statuses=[*exit_statuses, "step_limit"],
     )
     rollouts = [
         Rollout(1, 0, "benchmark", task, category, reward, ())
@@ -167,6 +167,9 @@ def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() 
     assert found["val-seal/benchmark/pass_rate"] == 4 / 6
     assert found["val-seal/benchmark/mixed_group_share"] == 2 / 3
     assert found["val-seal/benchmark/truncated_share"] == 1 / 6
+    assert found["val-seal/benchmark/exit/max_model_len"] == 1 / 6
+    assert found["val-seal/benchmark/exit/step_limit"] == 0.0
+    assert found["val-seal/fixed/exit/step_limit"] == found["val-seal/fixed/truncated_share"] == 1.0
     assert found["val-seal/fixed/category_average"] == 0.0
 
 
