@@ -23,6 +23,7 @@ from seal import ROOT
 from seal.launch import known_keys
 from seal.launch.attention import attention
 from seal.launch.processor import cpu_dtype
+from seal.launch.sampling import refused_settings
 
 EXP = ROOT / "exp"
 
@@ -45,7 +46,7 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
 
     Raises:
         RecipeError: The file does not exist, the recipe or an override has an unknown key (the
-            error names the nearest known keys), or the syntax is wrong.
+            error names the nearest known keys), a setting does not act, or the syntax is wrong.
     """
     if not path.is_file():
         found = ", ".join(sorted(map(str, path.parent.glob("*.yaml")))) or "none"
@@ -72,6 +73,9 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
         reasons = dict.fromkeys(map(_first_line, (error, error.__cause__ or error)))
         raise RecipeError(f"{path}: {'; '.join(reasons)}") from error
     _refuse_adapters_on_cpu(recipe)
+    refused = "; ".join(refused_settings(recipe))
+    if refused:
+        raise RecipeError(f"{path}: {refused}")
     return recipe
 
 

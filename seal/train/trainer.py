@@ -31,6 +31,7 @@ from seal.train import gate, validation
 from seal.train.advantages import balanced, weighted
 from seal.train.checkpoints import CheckpointKeeper
 from seal.train.engine_watch import EngineWatch
+from seal.train.replay import WholeGroupReplayBuffer
 from seal.train.round_batch import RoundBatch
 from seal.train.round_log import RoundLog
 from seal.train.service import evolved_interface
@@ -60,7 +61,6 @@ class SealTrainer(PPOTrainerSync):
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
-        self.replay_buffer.poll_interval = 0.05  # verl's 2 s are a lower bound of every generation
         self._loop = loop_config(config.seal)
         InterfaceConfig(**config.seal.interface)  # refused here and not after the first round
         Exposure(**config.seal.exposure)  # refused here and not in every rollout
@@ -69,6 +69,10 @@ class SealTrainer(PPOTrainerSync):
         self._log = LoopLog(Path(config.seal.loop_dir))
         self.replay_buffer.on_progress = self._log.progress
         self._round_log = RoundLog(self._log, self._loop.weights)
+
+    def _build_replay_buffer(self) -> WholeGroupReplayBuffer:
+        """Ours, with what verl gives its own: verl leaves filter and refill out for others."""
+        return WholeGroupReplayBuffer(self.config, self._add_prompts_to_generate)
 
     # ---- Algorithm 1 -------------------------------------------------------------------
 

@@ -143,6 +143,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "steadier_interface": {".seal.interface.hysteresis": 0.2},
     "first_failures": {".seal.cascade_share": 0.0},
     "t3rl_reward": {".seal.reward.mode": "t3rl"},
+    "filter_groups": {
+        ".algorithm.filter_groups.enable": True,
+        ".algorithm.filter_groups.max_num_gen_batches": 10,
+    },
 }
 
 
