@@ -42,6 +42,8 @@ class Round(Record):
     metrics: dict[str, float]
     rollouts: int
     dropped_groups: float
+    filtered_groups: float = 0
+    """Without variance; logs of older runs do not name them."""
     labels: dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**31)]]]
     """Turns by category and label."""
     interface_shown: Shown
