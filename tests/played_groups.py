@@ -154,9 +154,10 @@ class Sampling:
         """The batch of the next step, in the order of verl's `step`."""
         self.trainer.global_steps += 1
         self.trainer.prepare_step()
-        return self.trainer.replay_buffer.sample(
+        sampled: tuple[KVBatchMeta, dict[str, Any]] = self.trainer.replay_buffer.sample(
             self.trainer.global_steps, "train", self.batch_size
         )
+        return sampled
 
     def trained(self) -> tuple[list[str], dict[str, Any]]:
         """Task of each group of the next batch, which leaves the queue as after a step."""
