@@ -192,7 +192,7 @@ def test_a_policy_that_always_passes_or_always_fails_ends_its_steps(
 
 @given(st.lists(st.sampled_from(["mixed", "uniform", "lost"]), min_size=16, max_size=16))
 @settings(
-    deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_whatever_prompts_earn_a_batch_is_full_of_the_groups_that_teach_most(
     cache: Path, outcomes: list[str]
