@@ -232,7 +232,7 @@ def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
         turns=tuple(turns),
         interface_version=1,
         interface_shown=True,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.0,
         turn_spans=tuple((at * TURNS // TOKENS, at, at + length // 2) for at in starts),
     ).to_json()

@@ -151,7 +151,8 @@ def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs
     async def evaluate(body: Bounded[wire.EvaluateRequest]) -> Response:
         """Judge an episode as it stands, without changing it."""
         instance_id = _required("instance_id", body.instance_id)
-        return data_reply(await live.evaluate(instance_id, body.params.sparse))
+        params = body.params
+        return data_reply(await live.evaluate(instance_id, params.sparse, params.exit_status))
 
     @app.post("/get_info", response_model=Envelope[wire.EpisodeInfo])
     async def get_info(body: Bounded[wire.InstanceRequest]) -> Response:

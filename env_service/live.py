@@ -24,7 +24,7 @@ from env_service.metrics import Metrics
 from env_service.workers.frames import Spec
 from env_service.workers.pool import Limits, WorkerPool
 from env_service.workers.worker import Journal
-from seal.wire import Message
+from seal.wire import ExitStatus, Message
 
 logger = logging.getLogger(__name__)
 
@@ -123,11 +123,13 @@ class LiveEpisodes:
             )
         return live.replies[number]
 
-    async def evaluate(self, instance_id: str, sparse: bool) -> bytes:
-        """Judge an episode as it stands."""
+    async def evaluate(
+        self, instance_id: str, sparse: bool, exit_status: ExitStatus | None = None
+    ) -> bytes:
+        """Judge an episode as it stands; see `Episode.evaluate`."""
         with self._working_on(instance_id) as live:
             journal, _ = live.opened.result()
-            return await self._pool.evaluate(journal, sparse)
+            return await self._pool.evaluate(journal, sparse, exit_status)
 
     def info(self, instance_id: str) -> Any:
         """The `info` that /create returned."""

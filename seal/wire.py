@@ -18,7 +18,7 @@ from dataclasses import InitVar, dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Raised by every change that an older client would misread; /healthz reports it."""
 
 CONVERSATION_COMPLETED = "[CONVERSATION_COMPLETED]"
@@ -29,6 +29,11 @@ Mode: TypeAlias = Literal["train", "eval"]
 UnreadableMessage: TypeAlias = Literal["ends_turn", "retry"]
 """What a message does whose calls cannot be read: it ends the turn, as in bfcl-eval's own loop, or
 the policy is told so and the turn goes on."""
+TokenLimit: TypeAlias = Literal["response_length", "max_model_len"]
+"""A limit of the policy's tokens, by verl's name: after the prompt, or of the whole context."""
+ExitStatus: TypeAlias = Literal["completed", "step_limit", TokenLimit]
+"""Why a dialogue ended: the policy answered the last turn, or the limit that cut it. A dialogue
+that a fault of the environment ended has none, because nothing is made of it."""
 Message: TypeAlias = dict[str, Any]
 """An OpenAI chat message: role, content; tool_calls of an assistant; name, id of a tool."""
 ToolDoc: TypeAlias = dict[str, Any]
@@ -106,6 +111,9 @@ class EvaluateParams(Body):
 
     sparse: bool = False
     """Reply with the accuracy alone."""
+    exit_status: ExitStatus | None = None
+    """Why the client ended the dialogue. A token limit marks the turn that it cut, for the labels;
+    the accuracy does not depend on it. null: the client does not say, or the dialogue goes on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +285,7 @@ class EvaluateReply(Body):
     interface_version: int
     """Version of the interface that the episode showed."""
     truncated: bool
-    """The episode ended by a step limit."""
+    """A limit ended the episode: the service's step limit, or the one that the client named."""
     task_id: str
     """Its task."""
     category: str

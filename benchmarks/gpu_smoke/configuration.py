@@ -107,12 +107,10 @@ def baseline_config(measured: Case, folder: Path, response_tokens: int) -> DictC
             f"trainer.rollout_data_dir={folder}/rollouts",
             f"trainer.validation_data_dir={folder}/validation_log",
             "trainer.v1.trainer_mode=sync",
-            "trainer.v1.sampler.custom_sampler.path=null",
-            "trainer.v1.sampler.custom_sampler.name=null",
-            "~trainer.v1.sampler.sampler_kwargs.max_failed_share",
         )
     )
     OmegaConf.set_struct(config, False)
+    config.trainer.v1.sampler.sync_refill_failed_groups = False  # verl's own value
     for section in ("env_service", "seal", "launcher"):
         del config[section]
     del config.trainer["env_failure"]

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from seal.coevolution.interface import INITIAL, Interface
-from seal.wire import CreateReply, EvaluateReply, Message, Mode, StepReply, UnreadableMessage
+from seal.wire import (
+    CreateReply,
+    EvaluateReply,
+    ExitStatus,
+    Message,
+    Mode,
+    StepReply,
+    UnreadableMessage,
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,12 @@ class BadMessage(Refused):
     code = "bad_message"
 
 
+class BadExitStatus(Refused):
+    """A client says that the episode ended otherwise than it did."""
+
+    code = "bad_exit_status"
+
+
 class EpisodeOver(Refused):
     """A step was sent to an episode that has ended."""
 
@@ -133,8 +147,16 @@ class Episode(Protocol):
             CallStopped: A call took too much memory, or its result was too long.
         """
 
-    def evaluate(self) -> EvaluateReply:
-        """Judge the episode as it stands, without changing it."""
+    def evaluate(self, exit_status: ExitStatus | None = None) -> EvaluateReply:
+        """Judge the episode as it stands, without changing it.
+
+        Args:
+            exit_status: Why the client ended it. A token limit marks the evidence of the turn that
+                it cut, and changes no verdict. None: the client does not say.
+
+        Raises:
+            BadExitStatus: The episode has not ended like that.
+        """
 
 
 class Environment(Protocol):

@@ -9,14 +9,17 @@ A turn ends with an assistant message that holds no readable call. Whether a mes
 broken calls ends it, too, is a rule of the episode (`EpisodeOptions.unreadable_message`). The
 learning interface never decides it: with and without it, a policy plays the same game. The
 interface's hint on broken calls stands with the next observation. The episode ends if a turn has
-more steps than the limit. In mode "eval" no method of the interface is called.
+more steps than the limit. A client ends it when its policy is out of tokens, and says so in
+/evaluate. In mode "eval" no method of the interface is called.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 from env_service.environments.base import (
+    BadExitStatus,
     BadMessage,
     CallStopped,
     EpisodeOptions,
@@ -33,9 +36,11 @@ from seal.wire import (
     CreateReply,
     EpisodeInfo,
     EvaluateReply,
+    ExitStatus,
     Message,
     StepInfo,
     StepReply,
+    TokenLimit,
     ToolDoc,
     TurnProgress,
 )
@@ -240,19 +245,35 @@ class TurnDialogue(ABC):
             return self._end(state)
         return self._reply(state)
 
-    def evaluate(self) -> EvaluateReply:
-        """Judge the episode as it stands, without changing it."""
+    def evaluate(self, exit_status: ExitStatus | None = None) -> EvaluateReply:
+        """Judge the episode as it stands, without changing it; see `Episode.evaluate`."""
+        out_of_tokens = self._out_of_tokens(exit_status)
         begun = [tuple(steps) for steps in self._records if steps]
         verdict = self.verify(begun, self._truncated)
+        evidence = list(verdict.evidence)
+        if out_of_tokens and self._records[-1]:
+            evidence[-1] = replace(evidence[-1], truncated=True)
         return EvaluateReply(
             accuracy=verdict.accuracy,
-            diagnosis=tuple(diagnose(evidence) for evidence in verdict.evidence),
+            diagnosis=tuple(map(diagnose, evidence)),
             interface_version=self._options.interface_version,
-            truncated=self._truncated,
+            truncated=self._truncated or out_of_tokens,
             task_id=self._task_id,
             category=self._category,
             progress=verdict.progress,
         )
+
+    def _out_of_tokens(self, exit_status: ExitStatus | None) -> bool:
+        """Whether the policy ran out of tokens; what the client says must fit the episode."""
+        ended = "step_limit" if self._truncated else "completed"
+        possible = (ended,) if self._over else get_args(TokenLimit)
+        if exit_status is not None and exit_status not in possible:
+            state = "has ended" if self._over else "goes on"
+            raise BadExitStatus(
+                f"params.exit_status is {exit_status!r}, but the episode {state}: expected "
+                f"{' or '.join(possible)}, or none"
+            )
+        return exit_status is not None and not self._over
 
     def _next_turn(self, told: Sequence[Message]) -> StepReply:
         turn = len(self._records)

@@ -28,7 +28,7 @@ from env_service.errors import ServiceError
 from env_service.metrics import Metrics
 from env_service.workers.frames import Answer, Entry, Setup, Spec
 from env_service.workers.worker import Job, Journal, Worker, WorkerDied
-from seal.wire import Message
+from seal.wire import ExitStatus, Message
 
 logger = logging.getLogger(__name__)
 
@@ -167,9 +167,12 @@ class WorkerPool:
         journal.entries.append(entry)
         return answer.body
 
-    async def evaluate(self, journal: Journal, sparse: bool) -> bytes:
+    async def evaluate(
+        self, journal: Journal, sparse: bool, exit_status: ExitStatus | None
+    ) -> bytes:
         """Judge an episode as it stands; returns the data of /evaluate."""
-        return (await self._ask({"do": "evaluate", "sparse": sparse}, journal)).body
+        request = {"do": "evaluate", "sparse": sparse, "exit_status": exit_status}
+        return (await self._ask(request, journal)).body
 
     def forget(self, journal: Journal) -> None:
         """Drop an episode."""

@@ -194,7 +194,7 @@ class Worker:
         held = self._find(request)
         self._alarm.replay(held.seconds)
         try:
-            reply = held.episode.evaluate()
+            reply = held.episode.evaluate(request["exit_status"])
         except CallStopped as error:
             raise ReplayStopped from error
         return json_bytes(reply.accuracy if request["sparse"] else reply)

@@ -7,11 +7,12 @@ the turn, not of the task.
 The rules, in order; the first that applies decides:
 
 1. The reference or the verifier failed: reference_error, checker_error. They count nowhere.
-2. The reference calls no tool. Without calls and faults: correct_abstention. With a call of an
-   available tool: spurious_tool_call, for any arguments. With only faults and unavailable tools:
-   invalid_tool_call.
-3. The turn has a call, no state differs, no response is missing, and no step limit cut it before
-   the task's last turn: pass, also if some of its calls were wrong.
+2. The reference calls no tool. With a call of an available tool: spurious_tool_call, for any
+   arguments. With only faults and unavailable tools: invalid_tool_call. Without calls and faults:
+   correct_abstention; response_mismatch if a limit cut the turn.
+3. The turn has a call, no state differs, no response is missing, and no limit cut it: pass, also if
+   some of its calls were wrong. (The step limit does not cut the task's last turn: bfcl-eval takes
+   that turn for answered.)
 4. The turn failed. With priorities alone state_mismatch would hide every unrecovered error, because
    most errors leave a wrong state. So the conditions exclude each other:
 
@@ -33,7 +34,7 @@ The rules, in order; the first that applies decides:
      in the turn; other responses may be missing as well. A skipped call that would have changed the
      state is a state_mismatch, or an instance_mismatch if no tool of its class was called.
    - response_mismatch: the state is right, but a response is missing although its tool was called,
-     or the turn was never ended.
+     or a limit cut the turn before it was answered.
 
    If several labels are true of a turn, the order of `labels.Label` decides: instance_mismatch
    before missing_tool_call, and missing_tool_call before response_mismatch.
@@ -70,6 +71,7 @@ from dataclasses import dataclass, replace
 from seal.coevolution.labels import Label
 from seal.wire import TurnDiagnosis
 
+_CUT = "the dialogue was cut (step limit or tokens) before the turn was answered"
 _LONGEST_QUOTE = 120
 """Texts of the environment and names by the policy are cut to this many characters."""
 
@@ -130,7 +132,8 @@ class TurnEvidence:
     reference_classes: frozenset[str]
     """Tool classes that the reference calls."""
     truncated: bool
-    """The step limit ended the dialogue in this turn; False in the last turn of the task."""
+    """A limit ended the dialogue in this turn, before it was answered: the step limit, but not in
+    the last turn of the task, or the policy's tokens, in any turn."""
     checker_error: str | None
     """Error of the verifier, None if it gave a verdict. It stays in the service."""
     reference_error: str | None
@@ -172,7 +175,10 @@ def _abstention(evidence: TurnEvidence) -> _Finding:
         if call.available:
             reason = f"{_quoted(call.tool)} was called, but the turn needs no tool"
             return _Finding(Label.SPURIOUS_TOOL_CALL, reason, call.step)
-    return _invalid(evidence) or _Finding(
+    found = _invalid(evidence)
+    if found is None and evidence.truncated:
+        return _Finding(Label.RESPONSE_MISMATCH, _CUT)
+    return found or _Finding(
         Label.CORRECT_ABSTENTION, "no tool was called, and the turn needs none"
     )
 
@@ -243,6 +249,7 @@ def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
     """The label of a turn that failed although every call was right in the end."""
     if not evidence.calls:
         reason = "the turn was answered without a call, but it needs one"
+        reason = _CUT if evidence.truncated else reason
         return _Finding(Label.MISSING_TOOL_CALL, reason)
     one_sided = evidence.model_classes ^ evidence.reference_classes
     differing = {attribute.partition(".")[0] for attribute in evidence.state_differences}
@@ -268,7 +275,7 @@ def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
         count = len(evidence.missing_responses)
         reason = f"the state is right, but results are missing: {count}"
         return _Finding(Label.RESPONSE_MISMATCH, reason)
-    return _Finding(Label.RESPONSE_MISMATCH, "the step limit was hit before the turn was answered")
+    return _Finding(Label.RESPONSE_MISMATCH, _CUT)
 
 
 def _ran_later(

@@ -23,6 +23,7 @@ from seal.wire import (
     PROTOCOL_VERSION,
     CreateReply,
     EvaluateReply,
+    ExitStatus,
     InterfaceReply,
     Message,
     Mode,
@@ -196,11 +197,11 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
         )
         return from_json(StepReply, data)
 
-    async def evaluate(self, instance_id: str) -> EvaluateReply:
-        """Verdict and labels of the episode as it stands."""
-        return from_json(
-            EvaluateReply, await self._post("/evaluate", wire.EvaluateRequest, instance_id)
-        )
+    async def evaluate(self, instance_id: str, exit_status: ExitStatus) -> EvaluateReply:
+        """Verdict and labels of an episode that has ended, and why it has."""
+        params = wire.EvaluateParams(exit_status=exit_status)
+        data = await self._post("/evaluate", wire.EvaluateRequest, instance_id, params=params)
+        return from_json(EvaluateReply, data)
 
     async def release(self, instance_id: str) -> None:
         """Forget the episode."""

@@ -11,10 +11,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
-from seal.wire import Message, ToolDoc, TurnDiagnosis, TurnProgress
+from seal.wire import ExitStatus, Message, TokenLimit, ToolDoc, TurnDiagnosis, TurnProgress
 
-Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | Message | None]]
-"""The policy: dialogue so far and tool docs -> assistant text, or None if it is out of tokens.
+
+@dataclass(frozen=True)
+class OutOf:
+    """In place of a message: the policy has no token left for one."""
+
+    limit: TokenLimit
+    """The limit that it has reached."""
+
+
+Generate = Callable[[Sequence[Message], Sequence[ToolDoc]], Awaitable[str | Message | OutOf]]
+"""The policy: dialogue so far and tool docs -> assistant text, or what it is out of.
 
 If a server has already parsed the calls, it returns the assistant message with `tool_calls`.
 Between two calls the dialogue only grows, so an implementation may keep the tokens of earlier
@@ -40,10 +49,15 @@ class Episode:
     """Index of the turn that each assistant message belongs to, in order."""
     progress: TurnProgress
     """How many of the task's turns passed."""
-    truncated: bool
-    """A step limit or the policy's token budget ended the episode."""
+    exit_status: ExitStatus
+    """Why it ended."""
     environment_s: float
     """Seconds of waiting for the service."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit ended the episode, and not the policy."""
+        return self.exit_status != "completed"
 
 
 async def run_episode(client: EnvironmentClient, task: Task, generate: Generate) -> Episode:
@@ -57,24 +71,26 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
     created = await client.create(instance_id, task)
     waited = time.perf_counter() - started
     messages = list(created.state)
-    turn, terminated, truncated = 0, False, False
+    turn = 0
+    exit_status: ExitStatus | None = None
     step_turns: list[int] = []
     try:
-        while not terminated:
+        while exit_status is None:
             said = await generate(messages, created.info.tools)
-            if said is None:
-                truncated = True
+            if isinstance(said, OutOf):
+                exit_status = said.limit
                 break
             answer = {"role": "assistant", "content": said} if isinstance(said, str) else said
             started = time.perf_counter()
             reply = await client.step(instance_id, len(step_turns), answer)
             waited += time.perf_counter() - started
             step_turns.append(turn)
-            turn, truncated = reply.info.turn, reply.info.truncated
+            turn = reply.info.turn
             messages += [answer, *reply.state]
-            terminated = reply.is_terminated
+            if reply.is_terminated:
+                exit_status = "step_limit" if reply.info.truncated else "completed"
         started = time.perf_counter()
-        verdict = await client.evaluate(instance_id)
+        verdict = await client.evaluate(instance_id, exit_status)
         waited += time.perf_counter() - started
     finally:
         # A failed rollout must not stay in the service, and its first failure is the one to report.
@@ -88,6 +104,6 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
         messages=tuple(messages),
         step_turns=tuple(step_turns),
         progress=verdict.progress,
-        truncated=truncated,
+        exit_status=exit_status,
         environment_s=waited,
     )

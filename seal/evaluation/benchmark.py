@@ -211,7 +211,7 @@ def line_of(task: EvaluationTask, episode: Episode, policy: ChatPolicy) -> dict[
         "turns": len(episode.turns),
         "interface_version": episode.interface_version,
         "truncated": float(episode.truncated),
-        "ended": policy.out_of or ("step_limit" if episode.truncated else "completed"),
+        "exit_status": episode.exit_status,
         "cut_messages": policy.cut_messages,
         "prompt_tokens": policy.prompt_tokens,
         "response_tokens": policy.response_tokens,

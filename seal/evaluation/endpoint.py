@@ -18,8 +18,9 @@ import httpx
 import openai
 
 from seal.environment.access_token import is_loopback
+from seal.environment.episode import OutOf
 from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
-from seal.wire import Message, ToolDoc
+from seal.wire import Message, TokenLimit, ToolDoc
 
 STRUCTURED = "structured"
 """Tool format of a server that parses the calls itself."""
@@ -192,13 +193,11 @@ class ChatPolicy:
     """Tokens after it, of answers and observations, as far as the endpoint has counted them."""
     cut_messages: int = 0
     """Number of answers that were cut off."""
-    out_of: str | None = None
-    """The limit that left no room for another answer; None if there is room."""
 
     async def generate(
         self, messages: Sequence[Message], tools: Sequence[ToolDoc]
-    ) -> str | Message | None:
-        """The next assistant message; None when out of tokens.
+    ) -> str | Message | OutOf:
+        """The next assistant message, or the limit that leaves no token for one.
 
         Raises:
             EndpointFault: The endpoint failed, or did not say how many tokens it used.
@@ -207,20 +206,19 @@ class ChatPolicy:
         """
         limits = self.decoding
         context = min(limits.max_context_tokens, self.endpoint.max_model_len or 1 << 60)
-        room = {
+        room: dict[TokenLimit, int] = {
             "response_length": limits.max_response_tokens - self.response_tokens,
             "max_model_len": context - self.prompt_tokens - self.response_tokens,
         }
         tightest = min(room, key=lambda name: room[name])
         budget = min(room[tightest], limits.max_tokens_per_step)
-        self.out_of = tightest if budget <= 0 else "max_model_len"
+        if budget <= 0:
+            return OutOf(tightest)
         # The observations since the last answer have not been counted yet. If they leave less room
         # than `budget`, the endpoint refuses and is asked for a shorter answer.
         while budget >= 1:
             try:
-                answer = await self._ask(messages, tools, budget)
-                self.out_of = None
-                return answer
+                return await self._ask(messages, tools, budget)
             except openai.BadRequestError as error:
                 if not is_about_length(str(error)):
                     fault = fault_of(error, self.endpoint.base_url)
@@ -234,7 +232,7 @@ class ChatPolicy:
                 f"the prompt of a task does not fit the context of {self.endpoint.model}; serve it "
                 "with a longer one (vLLM: --max-model-len), or leave the task out"
             )
-        return None
+        return OutOf("max_model_len")
 
     async def _ask(
         self, messages: Sequence[Message], tools: Sequence[ToolDoc], budget: int

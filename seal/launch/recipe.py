@@ -23,6 +23,7 @@ from seal import ROOT
 from seal.launch import known_keys, values
 from seal.launch.attention import attention
 from seal.launch.processor import cpu_dtype
+from seal.launch.sampling import refused_settings
 from seal.settings.reading import shown
 from seal.settings.rules import contradictions
 from seal.settings.sections import read_settings
@@ -48,8 +49,8 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
 
     Raises:
         RecipeError: The file does not exist, the recipe or an override has an unknown key (the
-            error names the nearest known keys), the syntax is wrong, or values are of a wrong kind
-            or out of their range (the error names all of them).
+            error names the nearest known keys), a setting does not act, the syntax is wrong, or
+            values are of a wrong kind or out of their range (the error names all of them).
     """
     if not path.is_file():
         found = ", ".join(sorted(map(str, path.parent.glob("*.yaml")))) or "none"
@@ -77,6 +78,9 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
         raise RecipeError(f"{path}: {'; '.join(reasons)}") from error
     _refuse_wrong_values(recipe, path, package)
     _refuse_adapters_on_cpu(recipe)
+    refused = "; ".join(refused_settings(recipe))
+    if refused:
+        raise RecipeError(f"{path}: {refused}")
     return recipe
 
 

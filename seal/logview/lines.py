@@ -47,6 +47,8 @@ class Round(Record):
     metrics: dict[str, float] = {}
     rollouts: int | None = None
     dropped_groups: float | None = None
+    filtered_groups: float = 0
+    """Without variance; logs of older runs do not name them."""
     labels: dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**31)]]] = {}
     """Turns by category and label."""
     interface_shown: Shown | None = None
@@ -86,6 +88,8 @@ class TrainedRollout(OfStep):
     turns: list[Turn] = []
     interface_version: int | None = None
     truncated: bool = False
+    exit_status: str | None = None
+    """`seal.wire.ExitStatus`; None in logs of older runs."""
     turn_spans: list[Annotated[list[int], Field(min_length=3, max_length=3)]] = []
     """(turn, start, end) of each assistant message."""
 

@@ -61,7 +61,8 @@ class Listed:
     weight: float | None
     """None for a rollout that was not trained on or is not in the loop log."""
     turns: Sequence[Turn]
-    truncated: bool
+    limit: str
+    """The limit that ended it; "" if none did. Older logs do not say which: "truncated"."""
 
 
 def listing(listed: list[Listed], filters: Filters) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from seal.logview import charts
 from seal.logview.charts import Chart, style_of
 from seal.logview.experiments import Experiments, Points, Run
-from seal.logview.lines import Dialogue, Round, Turn
+from seal.logview.lines import Dialogue, Round, TrainedRollout, Turn
 from seal.logview.listing import Filters, Listed, listing, ordered
 from seal.logview.messages import Message, cut_dialogue
 from seal.records import validation_log
@@ -120,7 +120,7 @@ def step(one: Run, step: int, filters: Filters) -> View:
             reward=found.reward,
             weight=found.record.weight if found.record else None,
             turns=found.record.turns if found.record else (),
-            truncated=found.record.truncated if found.record else False,
+            limit=_limit(found.record) if found.record else "",
         )
         for found in rollouts
     ]
@@ -159,7 +159,7 @@ def validation(one: Run, step: int, filters: Filters) -> View:
             reward=rollout.score,
             weight=None,
             turns=_turns(rollout),
-            truncated=bool(rollout.truncated),
+            limit=_limit(rollout),
         )
         for line, rollout in zip(contents.lines, rollouts, strict=True)
     ]
@@ -241,6 +241,11 @@ def _dialogue(
 def _turns(rollout: validation_log.Rollout) -> list[Turn]:
     """Labels of the turns; validation logs give no reasons."""
     return [Turn(label=label, reason="") for label in rollout.labels]
+
+
+def _limit(rollout: TrainedRollout | validation_log.Rollout) -> str:
+    """The limit that ended a rollout; "" if none did. Older logs do not name it."""
+    return rollout.exit_status or "truncated" if rollout.truncated else ""
 
 
 def _sections(

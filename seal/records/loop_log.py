@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 from seal.records.json_lines import LineReader, append_json_lines, json_lines
 from seal.records.whole_file import write_whole
+from seal.wire import ExitStatus
 
 ROUNDS = "rounds.jsonl"
 PHASES = "phases.jsonl"
@@ -102,3 +103,14 @@ def turns_by_label(labels: Mapping[str, Mapping[str, int]]) -> Counter[str]:
     for by_label in labels.values():
         counts.update(by_label)
     return counts
+
+
+def exit_shares(prefix: str, statuses: Sequence[str]) -> dict[str, float]:
+    """Share of dialogues by why they ended, under `<prefix>/<exit status>`.
+
+    >>> exit_shares("seal/exit", ["completed", "completed", "step_limit", "max_model_len"])
+    {'seal/exit/completed': 0.5, 'seal/exit/step_limit': 0.25, 'seal/exit/response_length': 0.0, \
+'seal/exit/max_model_len': 0.25}
+    """
+    counts = Counter(statuses)
+    return {f"{prefix}/{name}": counts[name] / len(statuses) for name in get_args(ExitStatus)}

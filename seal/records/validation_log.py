@@ -35,9 +35,9 @@ class Rollout:
     """The verifier's reward, from 0 to 1."""
     labels: tuple[str, ...]
     """The diagnosis of each turn; empty if the program that wrote the log made none."""
-    ended: str | None = None
-    """completed, or the limit that ended it: step_limit, response_length or max_model_len. This
-    field and the next ones are None in older logs, which do not hold them."""
+    exit_status: str | None = None
+    """`seal.wire.ExitStatus`: completed, or the limit that ended it. Older logs call it `ended`.
+    This field and the next ones are None in still older logs, which do not hold them."""
     truncated: bool | None = None
     """Whether a limit ended it."""
     prompt_tokens: int | None = None
@@ -149,7 +149,7 @@ def rollout_of_line(number: int, line: dict[str, Any]) -> Rollout:
         category=field("category", str),
         score=float(score),
         labels=tuple(label for label in labels.split(",") if label),
-        ended=optional("ended", str),
+        exit_status=optional("exit_status" if "exit_status" in line else "ended", str),
         truncated=None if truncated is None else bool(truncated),
         prompt_tokens=optional("prompt_tokens", int),
         response_tokens=optional("response_tokens", int),

@@ -8,8 +8,11 @@ import re
 from collections.abc import Sequence
 from statistics import fmean
 
-from seal.records.loop_log import mixed_group_share
+from seal.records.loop_log import exit_shares, mixed_group_share
 from seal.records.validation_log import Rollout
+
+COMPLETED = "completed"
+"""Exit status (`seal.wire.ExitStatus`) of a dialogue that no limit cut."""
 
 
 def validation_metrics(
@@ -17,7 +20,7 @@ def validation_metrics(
     categories: Sequence[str],
     groups: Sequence[str],
     rewards: Sequence[float],
-    truncated: Sequence[float],
+    exit_statuses: Sequence[str],
 ) -> dict[str, float]:
     """Scalars of a validation for verl's loggers, under `val-seal/<suite>/`.
 
@@ -26,19 +29,20 @@ def validation_metrics(
     `category_average` is the paper's average: the unweighted mean of the categories' pass rates.
 
     >>> categories = ["base", "base", "miss"]
-    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], [0.0, 1.0, 0.0])
+    >>> ends = ["completed", "step_limit", "completed"]
+    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], ends)
     >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
     (0.75, 0.667)
     """
     by_category: dict[str, dict[str, list[float]]] = {}
     by_group: dict[str, dict[str, list[float]]] = {}
-    cut: dict[str, list[float]] = {}
-    for suite, category, group, reward, was_cut in zip(
-        suites, categories, groups, rewards, truncated, strict=True
+    ends: dict[str, list[str]] = {}
+    for suite, category, group, reward, exit_status in zip(
+        suites, categories, groups, rewards, exit_statuses, strict=True
     ):
         by_category.setdefault(suite, {}).setdefault(category, []).append(reward)
         by_group.setdefault(suite, {}).setdefault(group, []).append(reward)
-        cut.setdefault(suite, []).append(was_cut)
+        ends.setdefault(suite, []).append(exit_status)
     metrics: dict[str, float] = {}
     for suite, of_category in by_category.items():
         every = [reward for group in by_group[suite].values() for reward in group]
@@ -46,7 +50,8 @@ def validation_metrics(
             f"val-seal/{suite}/category_average": fmean(map(fmean, of_category.values())),
             f"val-seal/{suite}/pass_rate": fmean(every),
             f"val-seal/{suite}/mixed_group_share": mixed_group_share(by_group[suite]),
-            f"val-seal/{suite}/truncated_share": fmean(cut[suite]),
+            f"val-seal/{suite}/truncated_share": fmean(one != COMPLETED for one in ends[suite]),
+            **exit_shares(f"val-seal/{suite}/exit", ends[suite]),
         }
     return metrics
 
@@ -54,19 +59,21 @@ def validation_metrics(
 def metrics_of_log(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """The metrics that the trainer wrote of the validation with this log.
 
-    A GRPO group of a validation is a task of a suite. The share of rollouts that a limit ended is
-    left out of suites whose log does not say it.
+    A GRPO group of a validation is a task of a suite. What a suite's log does not say is left out:
+    which share of the rollouts a limit ended, and which limit.
     """
     found = validation_metrics(
         [one.suite for one in rollouts],
         [one.category for one in rollouts],
         [one.task_id for one in rollouts],
         [one.score for one in rollouts],
-        [float(bool(one.truncated)) for one in rollouts],
+        [one.exit_status or ("truncated" if one.truncated else COMPLETED) for one in rollouts],
     )
-    for suite in {one.suite for one in rollouts if one.truncated is None}:
-        del found[f"val-seal/{suite}/truncated_share"]
-    return found
+    unknown = [f"val-seal/{one.suite}/exit/" for one in rollouts if one.exit_status is None]
+    unknown += [
+        f"val-seal/{one.suite}/truncated_share" for one in rollouts if one.truncated is None
+    ]
+    return {name: value for name, value in found.items() if not name.startswith(tuple(unknown))}
 
 
 def suite_of_pass_rate(metric: str) -> str | None:

@@ -149,7 +149,7 @@ def limits_reached(run: Mapping[int, Sequence[Rollout]]) -> Iterator[str]:
     """A sentence for each suite on what ended truncated rollouts at the last step, if known."""
     last = run[max(run)]
     for suite in sorted({rollout.suite for rollout in last}):
-        ends = Counter(one.ended for one in last if one.suite == suite and one.truncated)
+        ends = Counter(one.exit_status for one in last if one.suite == suite and one.truncated)
         known = {name: count for name, count in ends.most_common() if name is not None}
         if known:
             total = sum(one.suite == suite for one in last)

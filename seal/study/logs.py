@@ -46,6 +46,8 @@ _KEPT_OF_A_TRAINED_ROLLOUT = (
     "weights",
     "turns",
     "interface_version",
+    "interface_shown",
+    "exit_status",
     "truncated",
     "policy_tokens",
     "response_tokens",
@@ -60,7 +62,8 @@ _KEPT_OF_A_ROLLOUT = (
     "score",
     "labels",
     "truncated",
-    "ended",
+    "exit_status",
+    "ended",  # exit_status in older logs
     "response_tokens",
 )
 _KEPT_OF_METRICS = ("timing_s/step", "timing_s/testing", "perf/total_num_tokens")

@@ -22,13 +22,13 @@ from verl.utils.profiler import simple_timer
 from seal.coevolution.shaping import shaped_reward
 from seal.environment.access_token import read_token
 from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
-from seal.environment.episode import Episode, run_episode
+from seal.environment.episode import Episode, OutOf, run_episode
 from seal.settings.sections import Settings, settings_of
 from seal.train.message_end import message_end, stop_token_ids, unwritten_end
 from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord
 from seal.train.system_note import behind_default, default_system
-from seal.wire import Message, ToolDoc, UnreadableMessage
+from seal.wire import Message, TokenLimit, ToolDoc, UnreadableMessage
 
 TRAINING_SUITE = "train"
 """The suite of the rows of a training file."""
@@ -71,8 +71,6 @@ class _TokenStream:
     """Start and end of each generation among the response tokens."""
     cut_messages: int = 0
     """Generations that used all of their tokens and did not end by themselves."""
-    out_of: str | None = None
-    """The limit that left no token for another generation; None if no limit did."""
 
     def close_message(self) -> None:
         """Append the part of the template's end that the last message lacks, with mask 0.
@@ -173,8 +171,8 @@ class SealAgentLoop(AgentLoopBase):
         metrics: dict[str, Any],
         messages: Sequence[Message],
         tools: Sequence[ToolDoc],
-    ) -> str | None:
-        """One assistant message; None if no token is left."""
+    ) -> str | OutOf:
+        """One assistant message, or the limit that leaves no token for one."""
         messages = behind_default(messages, stream.default_system)
         if not stream.seen:
             stream.ids = await self.ct_build_initial_tokens(messages, tools=list(tools))
@@ -195,13 +193,14 @@ class SealAgentLoop(AgentLoopBase):
             )
             stream.ids = merged.token_ids
         stream.seen = messages
-        room = {"response_length": self.rollout_config.response_length - len(stream.mask)}
+        room: dict[TokenLimit, int] = {
+            "response_length": self.rollout_config.response_length - len(stream.mask)
+        }
         if self.rollout_config.max_model_len is not None:
             room["max_model_len"] = self.rollout_config.max_model_len - len(stream.ids)
         tightest = min(room, key=lambda name: room[name])
         if room[tightest] <= 0:
-            stream.out_of = tightest
-            return None
+            return OutOf(tightest)
         budget = min(room[tightest], self._settings.env_service.max_tokens_per_step)
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
@@ -258,7 +257,7 @@ class SealAgentLoop(AgentLoopBase):
                     turns=episode.turns,
                     interface_version=episode.interface_version,
                     interface_shown=task.show_interface and task.mode == "train",
-                    truncated=episode.truncated,
+                    exit_status=episode.exit_status,
                     environment_s=episode.environment_s,
                     turn_spans=tuple(
                         (turn, start, end)
@@ -276,8 +275,7 @@ class SealAgentLoop(AgentLoopBase):
                     "turns": len(episode.turns),
                     "interface_version": episode.interface_version,
                     "truncated": float(episode.truncated),
-                    # completed, step_limit (of the service), response_length or max_model_len
-                    "ended": stream.out_of or ("step_limit" if episode.truncated else "completed"),
+                    "exit_status": episode.exit_status,
                     "cut_messages": stream.cut_messages,
                     "prompt_tokens": prompt_length,
                     "response_tokens": len(stream.mask[:limit]),

@@ -13,7 +13,8 @@ from typing import Any
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
 from seal.coevolution.weights import WeightConfig, mean_utility, weighed_turns
-from seal.wire import TurnDiagnosis
+from seal.records.loop_log import exit_shares
+from seal.wire import ExitStatus, TurnDiagnosis
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,17 @@ class RolloutRecord:
     """Version of the interface that the policy was shown."""
     interface_shown: bool
     """False: this rollout was shown no interface (`seal.exposure`)."""
-    truncated: bool
-    """A step limit or the token budget ended the rollout."""
+    exit_status: ExitStatus
+    """Why it ended: by the policy, or by a limit."""
     environment_s: float
     """Seconds spent waiting for the service."""
     turn_spans: tuple[tuple[int, int, int], ...]
     """(turn, start, end) of each assistant message among the response tokens."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit ended the rollout."""
+        return self.exit_status != "completed"
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -48,14 +54,15 @@ class RolloutRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as they travel through verl's extra fields."""
-        return asdict(self)
+        return {**asdict(self), "truncated": self.truncated}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "RolloutRecord":
         """Read what `to_json` gave."""
         turns = tuple(TurnDiagnosis(**turn) for turn in record["turns"])
         spans = tuple((turn, start, end) for turn, start, end in record["turn_spans"])
-        return cls(**{**record, "turns": turns, "turn_spans": spans})
+        read = {**record, "turns": turns, "turn_spans": spans}
+        return cls(**{name: value for name, value in read.items() if name != "truncated"})
 
     def labeled(self, *, interface_active: bool = False) -> LabeledTrajectory:
         """The part of the record that the failure profile counts.
@@ -99,6 +106,7 @@ def round_metrics(
             for record in records
         ),
         "seal/truncated_share": fmean(record.truncated for record in records),
+        **exit_shares("seal/exit", [record.exit_status for record in records]),
         "seal/environment_s_per_rollout": fmean(record.environment_s for record in records),
     }
 

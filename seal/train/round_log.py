@@ -79,6 +79,7 @@ class RoundLog:
             "metrics": metrics,
             "rollouts": len(records),
             "dropped_groups": logged.get("seal/dropped_groups", 0),
+            "filtered_groups": logged.get("seal/filtered_groups", 0),
             "labels": label_counts(records),
             "weights": sorted(round(fmean(by_turn), 4) for by_turn in weights),
             "interface_versions": sorted({record.interface_version for record in records}),

@@ -32,6 +32,7 @@ from seal.train import gate, validation
 from seal.train.advantages import balanced, weighted
 from seal.train.checkpoints import CheckpointKeeper
 from seal.train.engine_watch import EngineWatch
+from seal.train.replay import WholeGroupReplayBuffer
 from seal.train.round_batch import RoundBatch
 from seal.train.round_log import RoundLog
 from seal.train.service import evolved_interface
@@ -61,7 +62,6 @@ class SealTrainer(PPOTrainerSync):
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
-        self.replay_buffer.poll_interval = 0.05  # verl's 2 s are a lower bound of every generation
         self._loop = loop_config(settings.seal)
         self._aggregation = str(config.actor_rollout_ref.actor.loss_agg_mode)
         self._state = LoopState(utilities=self._loop.weights.utilities)
@@ -69,6 +69,10 @@ class SealTrainer(PPOTrainerSync):
         self._log = LoopLog(Path(settings.seal.loop_dir))
         self.replay_buffer.on_progress = self._log.progress
         self._round_log = RoundLog(self._log, self._loop.weights, self._aggregation)
+
+    def _build_replay_buffer(self) -> WholeGroupReplayBuffer:
+        """Ours, with what verl gives its own: verl leaves filter and refill out for others."""
+        return WholeGroupReplayBuffer(self.config, self._add_prompts_to_generate)
 
     # ---- Algorithm 1 -------------------------------------------------------------------
 
@@ -194,7 +198,7 @@ class SealTrainer(PPOTrainerSync):
             data_sources, sample_uids, {"reward": infos["reward"]}, *args, **kwargs
         )
         metrics |= validation_metrics(
-            infos["suite"], infos["category"], sample_uids, infos["reward"], infos["truncated"]
+            infos["suite"], infos["category"], sample_uids, infos["reward"], infos["exit_status"]
         )
         if self.global_steps == 0:
             gate.check(self._settings.seal.start_gate, metrics)

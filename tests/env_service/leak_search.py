@@ -49,7 +49,7 @@ PLAIN_REASONS = {
     "no tool was called, and the turn needs none",
     "state and responses are what the verifier expects",
     "the turn was answered without a call, but it needs one",
-    "the step limit was hit before the turn was answered",
+    "the dialogue was cut (step limit or tokens) before the turn was answered",
 }
 OF_A_CALL = {
     " was called, but the turn needs no tool",

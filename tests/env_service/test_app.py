@@ -1,11 +1,13 @@
 """Routes, envelope and protocol, over HTTP on the toy world."""
 
+from typing import get_args
+
 import pytest
 from serving import Service, serve
 
 from env_service.environments.base import SelfCheckFailed
 from seal.formats import FORMATS, ToolCall, render_calls
-from seal.wire import CONVERSATION_COMPLETED, PROTOCOL_VERSION
+from seal.wire import CONVERSATION_COMPLETED, PROTOCOL_VERSION, TokenLimit
 
 LAMP_ON = render_calls([ToolCall("switch_lamp", {"on": True})], "hermes")
 ADD_3 = render_calls([ToolCall("add", {"amount": 3})], "hermes")
@@ -86,6 +88,26 @@ def test_an_episode_from_create_to_release(toy: Service) -> None:
     assert toy.ok("/release", instance_id="a") == {"released": True}
     assert toy.ok("/release", instance_id="a") == {"released": False}
     assert toy.refused("/get_info", instance_id="a")[:2] == (404, "unknown_instance")
+
+
+@pytest.mark.parametrize("limit", get_args(TokenLimit))
+def test_a_client_says_why_it_ended_a_dialogue(toy: Service, limit: str) -> None:
+    toy.ok("/create", env_type="toy", task_id="toy_lamp", instance_id="a")
+    toy.say("a", LAMP_ON)
+    older = toy.ok("/evaluate", instance_id="a")
+    assert (older["diagnosis"][0]["label"], older["truncated"]) == ("pass", False)
+    told = toy.ok("/evaluate", instance_id="a", params={"exit_status": limit})
+    assert (told["diagnosis"][0]["label"], told["truncated"]) == ("response_mismatch", True)
+    assert told["accuracy"] == older["accuracy"] == 1.0
+    sparse = {"sparse": True, "exit_status": limit}
+    assert toy.ok("/evaluate", instance_id="a", params=sparse) == 1.0
+    for status, code in (("completed", "bad_exit_status"), ("out_of_mood", "invalid_request")):
+        refused = toy.refused("/evaluate", instance_id="a", params={"exit_status": status})
+        assert refused[:2] == (422, code)
+    # What the client got wrong does no harm to the episode.
+    assert toy.say("a", "Done.")["is_terminated"]
+    done = toy.ok("/evaluate", instance_id="a", params={"exit_status": "completed"})
+    assert (done["diagnosis"][0]["label"], done["truncated"]) == ("pass", False)
 
 
 def test_structured_tools_and_structured_calls_with_ids(toy: Service) -> None:

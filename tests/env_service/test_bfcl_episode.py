@@ -1,11 +1,14 @@
 """The dialogue of a live episode: the benchmark's in mode eval, the interface's in mode train."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from bfcl_eval.constants.default_prompts import (
     DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from env_service.environments.base import EpisodeOptions, EpisodeOver
 from env_service.environments.bfcl.episode import BfclEpisode
@@ -16,9 +19,10 @@ from seal.coevolution.diagnosis import CallEvidence
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import Label
 from seal.formats import ParseFault, ToolCall, render_calls
-from seal.wire import CONVERSATION_COMPLETED, Message, StepReply, ToolDoc
+from seal.wire import CONVERSATION_COMPLETED, Message, StepReply, TokenLimit, ToolDoc
 
 ACTIVE = Interface(7, True, True, True, (Label.MISSING_TOOL_CALL, Label.STATE_MISMATCH))
+DONE = (Label.PASS, Label.CORRECT_ABSTENTION)
 BROKEN_CALL = '<tool_call>\n{"name": "cd", "arguments": {"folder": }}\n</tool_call>'
 
 
@@ -212,6 +216,48 @@ def test_evaluating_in_mid_episode_leaves_it_untouched() -> None:
             assert judged.evaluate().accuracy in (0.0, 1.0)
     assert judged.evaluate() == left_alone.evaluate()
     assert judged.evaluate().accuracy == 1.0
+
+
+@pytest.mark.parametrize("task_id", ["multi_turn_base_0", "multi_turn_miss_func_0"])
+@given(st.data())
+@settings(deadline=None, max_examples=25)
+def test_where_tokens_run_out_changes_the_label_of_the_open_turn_alone(
+    task_id: str, data: st.DataObject
+) -> None:
+    """Wherever the reference is cut: the verdict is that of a client that says nothing."""
+    task = load_tasks()[task_id]
+    episode = BfclEpisode(task, EpisodeOptions())
+    texts = [
+        text
+        for calls in reference_calls(task)
+        for text in (*(render_calls([one], "hermes") for one in calls), "Done.")
+    ]
+    said = data.draw(st.integers(0, len(texts) - 1))
+    for text in texts[:said]:
+        say(episode, text)
+    is_open = said > 0 and texts[said - 1] != "Done."
+    silent = episode.evaluate()
+    told = episode.evaluate(data.draw(st.sampled_from(get_args(TokenLimit))))
+    assert told.truncated and not silent.truncated
+    assert (told.accuracy, told.progress) == (silent.accuracy, silent.progress)
+    ended = len(silent.diagnosis) - is_open
+    assert told.diagnosis[:ended] == silent.diagnosis[:ended]
+    assert len(told.diagnosis) == len(silent.diagnosis)
+    assert all(turn.label not in DONE for turn in told.diagnosis[ended:])
+
+
+def test_all_calls_of_the_last_turn_and_no_token_for_its_answer() -> None:
+    """bfcl-eval's verdict is 1.0, and the turn was not answered: no pass."""
+    task = load_tasks()["multi_turn_base_0"]
+    episode = BfclEpisode(task, EpisodeOptions())
+    for turn, calls in enumerate(reference_calls(task)):
+        if turn:
+            say(episode, "Done.")
+        say(episode, render_calls(calls, "hermes"))
+    silent, told = episode.evaluate(), episode.evaluate("max_model_len")
+    assert silent.accuracy == told.accuracy == 1.0
+    assert [turn.label for turn in silent.diagnosis] == [Label.PASS] * 4
+    assert [turn.label for turn in told.diagnosis] == [*[Label.PASS] * 3, Label.RESPONSE_MISMATCH]
 
 
 def test_a_turn_in_which_the_assistant_has_not_spoken_has_no_label() -> None:

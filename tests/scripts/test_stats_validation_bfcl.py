@@ -143,7 +143,7 @@ def test_tokens_and_truncated_rollouts_stand_beside_the_rates(run: Run, val: Pat
     for line, (tokens, ended) in zip(
         lines, ((100, "completed"), (400, "response_length"), (50, "completed")), strict=True
     ):
-        line |= {"prompt_tokens": 10, "response_tokens": tokens, "ended": ended}
+        line |= {"prompt_tokens": 10, "response_tokens": tokens, "exit_status": ended}
         line["truncated"] = float(ended != "completed")
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     status, out, _ = run(f"--json={val.parent / 'out.json'}")

@@ -46,7 +46,7 @@ def record(task: str, reward: float, labels: Sequence[Label], reason: str) -> Ro
         turns=turns,
         interface_version=1,
         interface_shown=True,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.5,
         turn_spans=tuple((turn, 10 * turn, 10 * turn + 5) for turn in range(len(labels))),
     )
@@ -139,7 +139,7 @@ def write_validation(experiments: Path, name: str, step: int, answer: str = "Yes
                 "turns": 2,
                 "interface_version": 0,
                 "truncated": 0.0,
-                "ended": "completed",
+                "exit_status": "completed",
                 "prompt_tokens": 40,
                 "response_tokens": 60,
             }

@@ -192,7 +192,7 @@ def trained(step: int) -> list[dict[str, Any]]:
             turns=turns,
             interface_version=evolved(step - 1).version,
             interface_shown=True,
-            truncated=False,
+            exit_status="completed",
             environment_s=0.5,
             turn_spans=((0, 0, 40), (1, 90, 110)),
         )

@@ -28,7 +28,7 @@ def test_episodes_are_spread_and_stay_where_they_were_created(services: Services
             await create(client, number)
         for number in "3142":
             await client.step(number, 0, SAID)
-            await client.evaluate(number)
+            await client.evaluate(number, "completed")
             await client.release(number)
 
     use(services, play)

@@ -3,14 +3,14 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 
 from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
-from seal.environment.episode import Episode, run_episode
-from seal.wire import CONVERSATION_COMPLETED, Message, ToolDoc
+from seal.environment.episode import Episode, OutOf, run_episode
+from seal.wire import CONVERSATION_COMPLETED, Message, TokenLimit, ToolDoc
 
 TASK = Task(task_id="toy_1", mode="train", run_id="run", interface_version=3, tool_format="hermes")
 TOOL: ToolDoc = {"type": "function", "function": {"name": "light", "parameters": {}}}
@@ -19,8 +19,9 @@ TOOL: ToolDoc = {"type": "function", "function": {"name": "light", "parameters":
 class ScriptedService:
     """Answers the wire: one tool result, then the end."""
 
-    def __init__(self, *, fail_on: str = "") -> None:
+    def __init__(self, *, fail_on: str = "", step_limit: bool = False) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self._step_limit = step_limit
         self._fail_on = fail_on
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -31,6 +32,11 @@ class ScriptedService:
             error = {"code": "environment_error", "message": "it broke"}
             return httpx.Response(500, json={"success": False, "error": error})
         return httpx.Response(200, json={"success": True, "data": self._data(path, body)})
+
+    def asked_to_judge(self) -> Any:
+        """Params of the only /evaluate."""
+        (params,) = [body["params"] for path, body in self.requests if path == "/evaluate"]
+        return params
 
     def _data(self, path: str, body: dict[str, Any]) -> Any:
         match path:
@@ -46,7 +52,7 @@ class ScriptedService:
                     "state": [{"role": role, "content": content}],
                     "reward": 0.0,
                     "is_terminated": last,
-                    "info": {"turn": 1, "step": 0, "truncated": False},
+                    "info": {"turn": 1, "step": 0, "truncated": last and self._step_limit},
                 }
             case "/evaluate":
                 turn = {"turn": 0, "label": "pass", "reason": "all checks pass", "step": None}
@@ -68,8 +74,8 @@ class ScriptedService:
                 return None
 
 
-def play(service: ScriptedService, answers: list[str | None]) -> Episode:
-    async def generate(messages: Sequence[Message], tools: Sequence[ToolDoc]) -> str | None:
+def play(service: ScriptedService, answers: list[str | OutOf]) -> Episode:
+    async def generate(messages: Sequence[Message], tools: Sequence[ToolDoc]) -> str | OutOf:
         assert list(tools) == [TOOL]
         return answers.pop(0)
 
@@ -108,11 +114,24 @@ def test_an_episode_goes_from_create_to_release_with_numbered_steps() -> None:
     ]
 
 
-def test_a_policy_out_of_tokens_ends_the_episode_as_truncated_and_is_still_judged() -> None:
+@pytest.mark.parametrize("limit", get_args(TokenLimit))
+def test_a_policy_out_of_tokens_ends_the_episode_as_truncated_and_is_still_judged(
+    limit: TokenLimit,
+) -> None:
     service = ScriptedService()
-    episode = play(service, ["a call", None])
+    episode = play(service, ["a call", OutOf(limit)])
     assert episode.truncated
     assert [path for path, _ in service.requests][-2:] == ["/evaluate", "/release"]
+    assert episode.exit_status == limit
+    assert service.asked_to_judge() == {"sparse": False, "exit_status": limit}
+
+
+@pytest.mark.parametrize(("step_limit", "status"), [(False, "completed"), (True, "step_limit")])
+def test_the_service_is_told_what_it_ended_itself(step_limit: bool, status: str) -> None:
+    service = ScriptedService(step_limit=step_limit)
+    episode = play(service, ["a call", "Done."])
+    assert (episode.exit_status, episode.truncated) == (status, step_limit)
+    assert service.asked_to_judge() == {"sparse": False, "exit_status": status}
 
 
 @pytest.mark.parametrize("path", ["/create", "/step", "/evaluate"])

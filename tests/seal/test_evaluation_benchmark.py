@@ -129,7 +129,7 @@ def test_a_line_a_task_as_training_writes_them(tmp_path: Path) -> None:
         "turns": 1,
         "interface_version": 0,
         "truncated": 0.0,
-        "ended": "completed",
+        "exit_status": "completed",
         "cut_messages": 0,
         "prompt_tokens": 50,
         "response_tokens": 20,

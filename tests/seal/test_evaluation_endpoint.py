@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from scripted_endpoint import Answer, said, serving, too_long
 
+from seal.environment.episode import OutOf
 from seal.evaluation import endpoint as module
 from seal.evaluation.endpoint import (
     STRUCTURED,
@@ -69,7 +70,7 @@ def test_the_server_renders_the_tool_docs_and_the_text_comes_back_as_written() -
     assert (asked["temperature"], asked["max_tokens"]) == (0.0, 100)
     assert asked["chat_template_kwargs"] == {"enable_thinking": False}
     assert (asked["repetition_penalty"], asked["top_k"], asked["stop_token_ids"]) == (1.0, -1, [7])
-    assert (policy.prompt_tokens, policy.response_tokens, policy.out_of) == (50, 10, None)
+    assert (policy.prompt_tokens, policy.response_tokens) == (50, 10)
 
 
 def test_another_server_gets_no_parameters_of_vllm() -> None:
@@ -89,25 +90,24 @@ def test_a_server_that_reads_calls_itself() -> None:
 def test_a_dialogue_ends_when_its_tokens_are_used_up() -> None:
     replies = iter([said("a", 50, 100), said("b", 200, 90), said("c", 310, 40)])
     answers, asked, policy = ask(lambda _: next(replies), times=4)
-    assert answers == ["a", "b", "c", None]
+    assert answers == ["a", "b", "c", OutOf("response_length")]
     # 300 for the response: 240 of it are used after the second answer.
     assert [request["max_tokens"] for request in asked] == [100, 100, 60]
-    assert (policy.response_tokens, policy.out_of) == (300, "response_length")
+    assert policy.response_tokens == 300
 
 
 def test_an_answer_that_no_longer_fits_the_context_is_asked_for_shorter() -> None:
     replies = iter([said("a", 50, 10), too_long(), too_long(), said("b", 380, 20)])
-    answers, asked, policy = ask(lambda _: next(replies), times=2)
+    answers, asked, _ = ask(lambda _: next(replies), times=2)
     assert answers == ["a", "b"]
     assert [request["max_tokens"] for request in asked] == [100, 100, 50, 25]
-    assert policy.out_of is None
 
 
 def test_where_nothing_fits_the_dialogue_is_over() -> None:
     replies = iter([said("a", 50, 10), *[too_long()] * 9])
-    answers, asked, policy = ask(lambda _: next(replies), times=2)
-    assert answers == ["a", None]
-    assert (len(asked), policy.out_of) == (4, "max_model_len")
+    answers, asked, _ = ask(lambda _: next(replies), times=2)
+    assert answers == ["a", OutOf("max_model_len")]
+    assert len(asked) == 4
 
 
 def test_a_prompt_that_does_not_fit_is_no_score() -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
@@ -177,12 +178,33 @@ def test_labels_and_dialogues_meet_by_their_uid(client: TestClient, experiments:
     assert "Turn 2 missing_tool_call weight 1.25 because 1 user question 1 assistant Done. 1" in (
         shown.text
     )
-    assert "reward 0 weight 1.25 interface v1 truncated no group 1 0" in shown.text
+    assert "reward 0 weight 1.25 interface v1 exit status completed group 1 0" in shown.text
     assert "header" not in shown.text
     # In the loop log they stand the other way round.
     assert (
         "Turn 1 invalid_tool_call weight 2" in get(client, "/runs/trial/steps/1/dialogues/3").text
     )
+
+
+@pytest.mark.parametrize(
+    ("logged", "listed", "fact"),
+    [
+        ({"exit_status": "max_model_len", "truncated": True}, "max_model_len", "exit status max_"),
+        ({"truncated": True}, "truncated", "truncated yes"),  # a log of an older run
+        ({"truncated": False}, "", "truncated no"),
+    ],
+)
+def test_the_limit_that_ended_a_rollout_is_named_where_the_log_names_it(
+    client: TestClient, experiments: Path, logged: dict[str, Any], listed: str, fact: str
+) -> None:
+    write_run(experiments)
+    log = experiments / "trial/loop/rollouts.jsonl"
+    lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    kept = [{k: v for k, v in line.items() if k != "exit_status"} | logged for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    page = rows(get(client, "/runs/trial/steps/1"))
+    assert f"line 2 multi_turn_base_1 {listed} 0 1.25".replace("  ", " ") in page
+    assert fact in get(client, "/runs/trial/steps/1/dialogues/2").text
 
 
 @pytest.mark.parametrize(
@@ -233,7 +255,7 @@ def test_a_validation_by_category(client: TestClient, experiments: Path) -> None
     assert "1 of 3 rollouts" in only.text
     shown = get(client, "/runs/trial/validation/2/dialogues/2")
     assert "Turn 2 state_mismatch user question 1 assistant Yes." in shown.text
-    assert "ended completed tokens, prompt + response 40 + 60" in shown.text
+    assert "exit status completed tokens, prompt + response 40 + 60" in shown.text
 
 
 def test_a_log_without_uids_is_said_to_be_one(client: TestClient, experiments: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,13 @@ def test_a_line_becomes_a_rollout(tmp_path: Path) -> None:
 
 
 def test_what_ended_a_rollout_and_how_long_it_was(tmp_path: Path) -> None:
-    noted = {"ended": "max_model_len", "truncated": 1.0, "prompt_tokens": 7, "response_tokens": 9}
-    (new, old) = read_log(log(tmp_path, {**LINE, **noted}, {**LINE, "truncated": 0.0}))
-    assert (new.ended, new.truncated) == ("max_model_len", True)
+    noted = {"truncated": 1.0, "prompt_tokens": 7, "response_tokens": 9}
+    lines = [{**LINE, **noted, key: "max_model_len"} for key in ("exit_status", "ended")]
+    (new, earlier, old) = read_log(log(tmp_path, *lines, {**LINE, "truncated": 0.0}))
+    assert (new.exit_status, new.truncated) == ("max_model_len", True)
+    assert replace(earlier, line=1) == new  # under the name of older logs
     assert (new.prompt_tokens, new.response_tokens) == (7, 9)
-    assert (old.ended, old.truncated, old.prompt_tokens, old.response_tokens) == (
+    assert (old.exit_status, old.truncated, old.prompt_tokens, old.response_tokens) == (
         None,
         False,
         None,

@@ -1,8 +1,13 @@
 """The scalars of a validation: by hand, and from the logs of this project's own runs."""
 
+from typing import Any
+
 from seal.records.validation_log import Rollout
 from seal.records.validation_metrics import metrics_of_log, validation_metrics
 from seal.records.validation_statistics import AVERAGE, rates, task_results
+
+CUT: Any = {"truncated": True, "exit_status": "step_limit"}
+ANSWERED: Any = {"truncated": False, "exit_status": "completed"}
 
 
 def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() -> None:
@@ -15,14 +20,14 @@ def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() 
         ("miss", "c"),
     ]
     rewards = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
-    truncated = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    exit_statuses = ["max_model_len", *["completed"] * 5]
     groups, categories = [task for _, task in tasks], [category for category, _ in tasks]
     found = validation_metrics(
         suites=[*["benchmark"] * 6, "fixed"],
         categories=[*categories, "base"],
         groups=[*groups, "d"],
         rewards=[*rewards, 0.0],
-        truncated=[*truncated, 0.0],
+        exit_statuses=[*exit_statuses, "step_limit"],
     )
     rollouts = [
         Rollout(1, 0, "benchmark", task, category, reward, ())
@@ -33,14 +38,17 @@ def test_the_best_checkpoint_is_chosen_by_the_average_that_the_summary_prints() 
     assert found["val-seal/benchmark/pass_rate"] == 4 / 6
     assert found["val-seal/benchmark/mixed_group_share"] == 2 / 3
     assert found["val-seal/benchmark/truncated_share"] == 1 / 6
+    assert found["val-seal/benchmark/exit/max_model_len"] == 1 / 6
+    assert found["val-seal/benchmark/exit/step_limit"] == 0.0
+    assert found["val-seal/fixed/exit/step_limit"] == found["val-seal/fixed/truncated_share"] == 1.0
     assert found["val-seal/fixed/category_average"] == 0.0
 
 
 def test_the_metrics_of_a_log_are_those_that_the_trainer_wrote() -> None:
     rollouts = [
-        Rollout(1, 4, "fixed", "multi_turn_base_1", "multi_turn_base", 1.0, (), truncated=True),
-        Rollout(2, 4, "fixed", "multi_turn_base_1", "multi_turn_base", 0.0, (), truncated=False),
-        Rollout(3, 4, "fixed", "multi_turn_base_2", "multi_turn_base", 1.0, (), truncated=False),
+        Rollout(1, 4, "fixed", "multi_turn_base_1", "multi_turn_base", 1.0, (), **CUT),
+        Rollout(2, 4, "fixed", "multi_turn_base_1", "multi_turn_base", 0.0, (), **ANSWERED),
+        Rollout(3, 4, "fixed", "multi_turn_base_2", "multi_turn_base", 1.0, (), **ANSWERED),
         # A task of another suite is another group.
         Rollout(4, 4, "progress", "multi_turn_base_1", "multi_turn_base", 0.0, ()),
     ]
@@ -50,10 +58,12 @@ def test_the_metrics_of_a_log_are_those_that_the_trainer_wrote() -> None:
         categories=["multi_turn_base"] * 4,
         groups=["uid 1", "uid 1", "uid 2", "uid 3"],
         rewards=[1.0, 0.0, 1.0, 0.0],
-        truncated=[1.0, 0.0, 0.0, 0.0],
+        exit_statuses=["step_limit", *["completed"] * 3],
     )
     # An older log does not say what ended a rollout.
-    assert written.pop("val-seal/progress/truncated_share") == 0.0
-    assert found == written
+    unknown = {name for name in written if "progress/exit/" in name}
+    unknown.add("val-seal/progress/truncated_share")
+    assert len(unknown) == 5
+    assert found == {name: value for name, value in written.items() if name not in unknown}
     assert found["val-seal/fixed/mixed_group_share"] == 0.5
     assert found["val-seal/fixed/truncated_share"] == 1 / 3

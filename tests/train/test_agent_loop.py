@@ -218,10 +218,12 @@ def test_a_dialogue_out_of_tokens_is_truncated_and_still_judged(
     assert len(rollout.output.prompt_ids) == PROMPT
     assert rollout.record.truncated
     line = rollout.output.extra_fields["reward_extra_info"]
-    assert (line["truncated"], line["ended"]) == (1.0, next(iter(limits)))
+    assert (line["truncated"], line["exit_status"]) == (1.0, next(iter(limits)))
     assert line["cut_messages"] == (said[-1] == 2)
     assert line["response_tokens"] == len(rollout.output.response_ids)
     assert [path for path, _ in world.requests[-2:]] == ["/evaluate", "/release"]
+    assert world.asked("/evaluate")[-1]["params"]["exit_status"] == next(iter(limits))
+    assert rollout.record.exit_status == next(iter(limits))
     assert rollout.output.reward_score == 0.5
     # Tokens beyond the room are observations only: no generated one is cut off.
     spans = rollout.record.turn_spans
@@ -236,7 +238,7 @@ def test_without_a_model_length_the_response_length_is_the_limit(
 ) -> None:
     rollout = roll_out(monkeypatch, World(), max_model_len=None, response_length=SAID + 5)
     line = rollout.output.extra_fields["reward_extra_info"]
-    assert line["ended"] == "response_length"
+    assert line["exit_status"] == "response_length"
 
 
 def test_a_validation_line_says_how_long_a_dialogue_was_and_what_ended_it(
@@ -245,12 +247,12 @@ def test_a_validation_line_says_how_long_a_dialogue_was_and_what_ended_it(
     rollout = roll_out(monkeypatch, World(), EVAL)
     line = rollout.output.extra_fields["reward_extra_info"]
     assert (line["task_id"], line["category"], line["labels"]) == ("toy_1", "toy", "pass,pass")
-    assert (line["ended"], line["truncated"], line["cut_messages"]) == ("completed", 0.0, 0)
+    assert (line["exit_status"], line["truncated"], line["cut_messages"]) == ("completed", 0.0, 0)
     assert line["prompt_tokens"] == len(rollout.output.prompt_ids)
     assert line["response_tokens"] == len(rollout.output.response_ids)
     limited = roll_out(monkeypatch, World(step_limit=1), EVAL)
     line = limited.output.extra_fields["reward_extra_info"]
-    assert (line["ended"], line["truncated"]) == ("step_limit", 1.0)
+    assert (line["exit_status"], line["truncated"]) == ("step_limit", 1.0)
 
 
 @pytest.mark.parametrize(("tokens", "cut"), [(SAID, 0), (SAID - 1, 4)])
@@ -259,4 +261,4 @@ def test_a_message_that_its_limit_cuts_is_counted_and_ends_nothing(
 ) -> None:
     rollout = roll_out(monkeypatch, World(), EVAL, max_tokens_per_step=tokens)
     line = rollout.output.extra_fields["reward_extra_info"]
-    assert (line["ended"], line["truncated"], line["cut_messages"]) == ("completed", 0.0, cut)
+    assert (line["exit_status"], line["truncated"], line["cut_messages"]) == ("completed", 0.0, cut)

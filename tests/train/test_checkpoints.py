@@ -126,7 +126,7 @@ class Run:
             "suite": [suite],
             "category": ["base"],
             "reward": [score],
-            "truncated": [0.0],
+            "exit_status": ["completed"],
         }
         metrics = self.trainer._val_metrics_update([], ["group"], infos)
         self.trainer.on_validate_end()

@@ -182,7 +182,7 @@ def test_the_sampled_tokens_are_trained_and_the_dialogue_is_the_templates(
 
     line = output.extra_fields["reward_extra_info"]
     assert line["cut_messages"] == sum(kind in CUT for kind in kinds)
-    assert (line["ended"], line["response_tokens"]) == ("completed", len(output.response_ids))
+    assert (line["exit_status"], line["response_tokens"]) == ("completed", len(output.response_ids))
 
 
 def test_a_character_that_is_cut_is_the_same_mark_for_the_service_and_in_the_dialogue(
@@ -231,7 +231,7 @@ def test_a_cut_message_in_a_full_dialogue_is_the_last(
     # What follows, as far as it has room, begins with the end of the message.
     assert model.decode(response[LIMIT : LIMIT + 1]) == (model.stop_tokens[0] if left else "")
     line = rollout.output.extra_fields["reward_extra_info"]
-    assert (line["ended"], line["cut_messages"]) == ("response_length", 1)
+    assert (line["exit_status"], line["cut_messages"]) == ("response_length", 1)
 
 
 @pytest.mark.parametrize("limit", ["response_length", "max_model_len"])

@@ -4,7 +4,7 @@ from dataclasses import replace
 from seal.coevolution.labels import Label
 from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
 from seal.train.round import RolloutRecord, label_counts, round_metrics
-from seal.wire import TurnDiagnosis
+from seal.wire import ExitStatus, TurnDiagnosis
 
 
 def record(reward: float, *labels: Label, category: str = "multi_turn_base") -> RolloutRecord:
@@ -17,7 +17,7 @@ def record(reward: float, *labels: Label, category: str = "multi_turn_base") -> 
         turns=turns,
         interface_version=0,
         interface_shown=True,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.5,
         turn_spans=((0, 0, 3),),
     )
@@ -55,6 +55,20 @@ def test_passes_with_a_failed_turn_are_counted() -> None:
     ]
     metrics = round_metrics(records, [(1.0,)] * 4, UTILITIES, WeightConfig())
     assert metrics["seal/passed_with_failure_share"] == 1 / 4
+
+
+def test_limits_are_counted_apart() -> None:
+    ends: list[ExitStatus] = ["completed", "step_limit", "response_length", "response_length"]
+    records = [replace(record(0.0, Label.PASS), exit_status=end) for end in ends]
+    metrics = round_metrics(records, [(1.0,)] * 4, UTILITIES, WeightConfig())
+    assert {name: share for name, share in metrics.items() if "exit" in name} == {
+        "seal/exit/completed": 0.25,
+        "seal/exit/step_limit": 0.25,
+        "seal/exit/response_length": 0.5,
+        "seal/exit/max_model_len": 0.0,
+    }
+    assert metrics["seal/truncated_share"] == 0.75
+    assert [one.to_json()["truncated"] for one in records] == [False, True, True, True]
 
 
 def test_the_share_of_failures_that_only_follow_from_earlier_ones() -> None:

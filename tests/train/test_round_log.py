@@ -34,7 +34,7 @@ def record(spans: tuple[tuple[int, int, int], ...]) -> RolloutRecord:
         turns=(TurnDiagnosis(0, Label.PASS.value, "why", None),),
         interface_version=0,
         interface_shown=True,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.1,
         turn_spans=spans,
     )

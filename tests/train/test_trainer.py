@@ -66,7 +66,7 @@ def extra_fields(reward: float, label: Label) -> dict[str, Any]:
         turns=turns,
         interface_version=2,
         interface_shown=True,
-        truncated=False,
+        exit_status="completed",
         environment_s=0.1,
         turn_spans=((0, 0, 1), (1, 1, 2)),
     )

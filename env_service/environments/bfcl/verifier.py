@@ -17,7 +17,8 @@ does not change these rules: bfcl-eval's loop writes down the turn that it cuts,
 then judges the whole file. A limit in an earlier turn fails the task, because later turns are
 missing. A last turn in which the assistant never spoke also fails the task, with or without
 reference calls: bfcl-eval asks the model at least once in each turn that it writes down, so such a
-turn is missing in its file, and it fails every file with fewer turns than the reference.
+turn is missing in its file, and it fails every file with fewer turns than the reference. That the
+policy ran out of tokens is not known here: `TurnDialogue.evaluate` adds it to the evidence.
 
 The evidence separates a failure from its consequences. After a failed turn, each later turn that
 the checks refuse is replayed a second time, in the state that the reference leaves before it:

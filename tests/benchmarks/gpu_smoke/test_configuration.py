@@ -54,6 +54,7 @@ def test_verls_loop_differs_by_its_own_parts_alone(tmp_path: Path, size: str, gp
     config = baseline_config(shared, tmp_path, 77)
     assert config.trainer.v1.trainer_mode == "sync"
     assert config.trainer.v1.sampler.custom_sampler.path is None
+    assert config.trainer.v1.sampler.sync_refill_failed_groups is False
     assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "single_turn_agent"
     assert config.data.max_response_length == config.actor_rollout_ref.rollout.response_length == 77
     assert "seal" not in config and "env_service" not in config

@@ -96,6 +96,16 @@ def test_pass_and_acceptance_are_the_same_thing(evidence: TurnEvidence) -> None:
 
 @UNTIMED
 @given(evidences)
+def test_a_turn_that_a_limit_cut_never_counts_as_done(evidence: TurnEvidence) -> None:
+    cut = label_of(replace(evidence, truncated=True))
+    assert cut not in (Label.PASS, Label.CORRECT_ABSTENTION)
+    whole = label_of(replace(evidence, truncated=False))
+    if whole in (Label.PASS, Label.CORRECT_ABSTENTION):
+        assert cut in FAILURES
+
+
+@UNTIMED
+@given(evidences)
 def test_a_cascade_is_a_turn_that_would_have_passed(evidence: TurnEvidence) -> None:
     diagnosis = diagnose(evidence)
     alone = diagnose(replace(evidence, carried_differences=(), carried_missing=()))

@@ -154,6 +154,10 @@ METHODS: dict[str, dict[str, Any]] = {
         # verl's default is the actor's; there is no critic.
         ".critic.loss_agg_mode": "token-mean",
     },
+    "filter_groups": {
+        ".algorithm.filter_groups.enable": True,
+        ".algorithm.filter_groups.max_num_gen_batches": 10,
+    },
 }
 
 
