@@ -92,15 +92,14 @@ def refuse_contradictions(recipe: DictConfig) -> None:
             trainer; the error names all of them.
     """
     found = contradictions(read_settings(recipe))
-    trainer = recipe.trainer
-    for key, value, needed in (
-        ("trainer.use_v1", trainer.use_v1, True),
-        ("trainer.v1.trainer_mode", trainer.v1.trainer_mode, "seal"),
+    for key, needed in (
+        ("trainer.use_v1", True),
+        ("trainer.v1.trainer_mode", "seal"),
+        ("actor_rollout_ref.rollout.agent.default_agent_loop", "seal"),
     ):
+        value = OmegaConf.select(recipe, key)
         if value != needed:
-            found.append(
-                f"{key}={shown(value)}: the method is in verl's trainer {shown(needed)} alone"
-            )
+            found.append(f"{key}={shown(value)}: the method needs {shown(needed)}")
     _refuse(found, "these settings do not go together:")
 
 

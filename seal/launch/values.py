@@ -102,7 +102,8 @@ def _others(
             if kind is None:
                 kind = _kind_of(default)
             # What another key gives may be null, too.
-            may_be_null = default is None or _is_open(default)
+            may_be_null = (key in known and default is None) or _is_open(default)
+            may_be_null |= classes.get(key, "").startswith("Optional[")
             yield name, value, Optional[kind] if may_be_null else kind  # noqa: UP045
 
 

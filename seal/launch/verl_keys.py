@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from seal.settings.sections import Count, Natural, Positive, Seed, Share, Text, Texts, listed
+from seal.settings.sections import (
+    LARGEST,
+    Count,
+    Natural,
+    Positive,
+    Seed,
+    Share,
+    Text,
+    Texts,
+    listed,
+)
 
 
 def _not_zero(number: int) -> int:
@@ -23,7 +33,7 @@ def _not_zero(number: int) -> int:
 AtLeast0: TypeAlias = Annotated[float, Field(ge=0.0)]
 SomeShare: TypeAlias = Annotated[float, Field(gt=0.0, le=1.0)]
 BelowOne: TypeAlias = Annotated[float, Field(ge=0.0, lt=1.0)]
-CountOrAll: TypeAlias = Annotated[int, Field(ge=-1), AfterValidator(_not_zero)]
+CountOrAll: TypeAlias = Annotated[int, Field(ge=-1, le=LARGEST), AfterValidator(_not_zero)]
 KlEstimate: TypeAlias = Literal[
     "kl",
     "k1",
@@ -121,6 +131,7 @@ KINDS: Mapping[str, Any] = {
     f"{_POLICY}.model.lora_alpha": Count,
     f"{_POLICY}.model.target_modules": Texts | None,
     f"{_POLICY}.actor.strategy": Literal["fsdp", "fsdp2"],
+    f"{_POLICY}.actor.fsdp_config.strategy": Literal["fsdp", "fsdp2"],
     f"{_POLICY}.actor.ppo_mini_batch_size": Count,
     f"{_POLICY}.actor.ppo_micro_batch_size": Count | None,
     f"{_POLICY}.actor.ppo_micro_batch_size_per_gpu": Count | None,
@@ -152,6 +163,7 @@ KINDS: Mapping[str, Any] = {
     f"{_POLICY}.actor.optim.lr_warmup_steps_ratio": Share,
     f"{_POLICY}.actor.optim.min_lr_ratio": Share | None,
     f"{_POLICY}.actor.optim.lr_scheduler_type": Literal["constant", "cosine"],
+    f"{_POLICY}.actor.optim.warmup_style": Literal["constant", "cosine"] | None,
     f"{_POLICY}.actor.policy_loss.loss_mode": LossMode,
     f"{_POLICY}.ref.log_prob_micro_batch_size": Count | None,
     f"{_POLICY}.ref.log_prob_micro_batch_size_per_gpu": Count | None,
@@ -166,7 +178,7 @@ KINDS: Mapping[str, Any] = {
     f"{_POLICY}.rollout.mode": Literal["async"],
     # GRPO compares the rollouts of a task with each other, so one has nothing to be compared with:
     # verl would take its reward itself for the advantage.
-    f"{_POLICY}.rollout.n": Annotated[int, Field(ge=2)],
+    f"{_POLICY}.rollout.n": Annotated[int, Field(ge=2, le=LARGEST)],
     f"{_POLICY}.rollout.temperature": Positive,
     f"{_POLICY}.rollout.top_p": SomeShare,
     f"{_POLICY}.rollout.top_k": CountOrAll,
@@ -179,7 +191,7 @@ KINDS: Mapping[str, Any] = {
     f"{_POLICY}.rollout.data_parallel_size": Count,
     f"{_POLICY}.rollout.expert_parallel_size": Count,
     # verl has no more with vLLM.
-    f"{_POLICY}.rollout.pipeline_model_parallel_size": Literal[1],
+    f"{_POLICY}.rollout.pipeline_model_parallel_size": Annotated[int, Field(ge=1, le=1)],
     f"{_POLICY}.rollout.max_model_len": Count | None,
     f"{_POLICY}.rollout.max_num_seqs": Count,
     f"{_POLICY}.rollout.max_num_batched_tokens": Count,
@@ -187,6 +199,7 @@ KINDS: Mapping[str, Any] = {
     f"{_POLICY}.rollout.log_prob_micro_batch_size_per_gpu": Count | None,
     f"{_POLICY}.rollout.log_prob_max_token_len_per_gpu": Count,
     f"{_POLICY}.rollout.agent.num_workers": Count,
+    f"{_POLICY}.rollout.trace.max_samples_per_step_per_worker": Natural | None,
     f"{_POLICY}.rollout.val_kwargs.n": Count,
     f"{_POLICY}.rollout.val_kwargs.temperature": AtLeast0,
     f"{_POLICY}.rollout.val_kwargs.top_p": SomeShare,

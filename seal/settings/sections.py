@@ -64,8 +64,10 @@ def _variable(value: object) -> object:
 
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
 Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-Natural: TypeAlias = Annotated[int, Field(ge=0)]
+LARGEST = 2**31 - 1
+"""Of a count: more is a mistake, and no library takes it."""
+Count: TypeAlias = Annotated[int, Field(ge=1, le=LARGEST)]
+Natural: TypeAlias = Annotated[int, Field(ge=0, le=LARGEST)]
 Positive: TypeAlias = Annotated[float, Field(gt=0.0)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
 """What NumPy, which vLLM seeds too, takes."""
@@ -146,7 +148,7 @@ class Seal:
     def __post_init__(self) -> None:
         """Put the cascade share among the weights, which check its range."""
         if self.weights.cascade_share != WeightConfig.cascade_share:
-            raise ValueError("weights.cascade_share does not act; set seal.cascade_share")
+            raise ValueError("seal.weights.cascade_share does not act; set seal.cascade_share")
         weights = replace(self.weights, cascade_share=self.cascade_share)
         object.__setattr__(self, "weights", weights)
 

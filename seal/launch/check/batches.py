@@ -38,6 +38,13 @@ def _devices(recipe: DictConfig) -> Iterator[str]:
             f"{gpus} GPUs do not divide into rollout engines of {engine}; set "
             "actor_rollout_ref.rollout.tensor_model_parallel_size to a divisor"
         )
+    experts = int(rollout.expert_parallel_size)
+    whole = int(rollout.tensor_model_parallel_size * rollout.data_parallel_size)
+    if experts not in (1, whole):
+        yield (
+            f"actor_rollout_ref.rollout.expert_parallel_size={experts} is neither 1 nor {whole}, "
+            "tensor_model_parallel_size x data_parallel_size; choose one of the two"
+        )
     split = _sequence_parallel(recipe)
     if gpus % split:
         yield (
