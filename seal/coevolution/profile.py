@@ -162,6 +162,20 @@ class FailureProfile:
         turns = next((one for one in tables if math.fsum(one.values()) >= least_turns), tables[1])
         return turns[label] / math.fsum(turns.values()) if label in turns else 0.0
 
+    def rates(self, least_turns: int) -> dict[str, dict[str, float]]:
+        """Both measures of how frequent each failure is that was seen, by its name; for reports.
+
+        `of_failed_turns` is `prevalence`, `of_turns` is `rate`.
+        """
+        return {
+            label.value: {
+                "of_failed_turns": self.prevalence(label),
+                "of_turns": self.rate(label, least_turns),
+            }
+            for label in FAILURES
+            if label in self.by_label
+        }
+
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""
         return {

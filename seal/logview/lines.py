@@ -40,6 +40,15 @@ class Shown(Record):
     """The interface in words, one line an active part."""
 
 
+class Rates(Record):
+    """How frequent a failure is in the profile."""
+
+    of_failed_turns: float
+    """Its share among the failed turns."""
+    of_turns: float
+    """Its share among all turns of its kind (`FailureProfile.rate`)."""
+
+
 class Round(Record):
     """A line of loop/rounds.jsonl."""
 
@@ -53,6 +62,8 @@ class Round(Record):
     """Turns by category and label."""
     interface_shown: Shown | None = None
     """None if the line does not say; the original benchmark has no active part."""
+    rates: dict[str, Rates] = {}
+    """By label; logs of older runs have none."""
 
     def turns_by_label(self) -> Counter[str]:
         """Turns of all categories together."""

@@ -33,6 +33,7 @@ _KEPT_OF_A_ROUND = (
     "dropped_groups",
     "labels",
     "interface_shown",
+    "rates",
     "interface",
 )
 _KEPT_OF_A_TRAINED_ROLLOUT = (

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from seal.coevolution.interface import Interface, difference
-from seal.coevolution.labels import FAILURES
 from seal.coevolution.weights import WeightConfig
 from seal.records.loop_log import LoopLog, mixed_group_share
 from seal.train.advantages import advantage_metrics
@@ -92,21 +91,12 @@ class RoundLog:
 
         `least_turns` is the rule's smallest number of turns (`FailureProfile.rate`).
         """
-        profile = state.profile
         self._log.round(
             {
                 **self._line,
                 "interface_shown": asdict(state.shown.to_reply()),
-                "profile": profile.to_json(),
-                # What a part could be on for: the published share, and that of absolute_rates.
-                "rates": {
-                    label.value: {
-                        "of_failed_turns": profile.prevalence(label),
-                        "of_turns": profile.rate(label, least_turns),
-                    }
-                    for label in FAILURES
-                    if label in profile.by_label
-                },
+                "profile": state.profile.to_json(),
+                "rates": state.profile.rates(least_turns),
                 "total": state.history.total.to_json(),
                 "utilities": {label.value: rho for label, rho in state.utilities.items()},
                 "interface": asdict(reply),

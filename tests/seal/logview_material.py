@@ -8,6 +8,7 @@ from typing import Any
 
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import Label
+from seal.coevolution.profile import profile_of
 from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.records.loop_log import LoopLog
 from seal.train.round import RolloutRecord, label_counts, round_metrics
@@ -100,7 +101,9 @@ def write_round(folder: Path, step: int, reason: str = "because", answer: str = 
             "metrics": metrics,
             "rollouts": 4,
             "dropped_groups": 0,
+            "filtered_groups": 2,
             "labels": label_counts(records),
+            "rates": profile_of(step, [one.labeled() for one in records]).rates(1),
             "interface_shown": shown(interface),
         }
     )

@@ -168,6 +168,21 @@ def rows(page: Page) -> str:
     return page.text.split("turns: label")[1].split("Pages follow")[0]
 
 
+def test_a_step_shows_both_measures_of_how_frequent_its_failures_are(
+    client: TestClient, experiments: Path
+) -> None:
+    """Of six turns two failed, each of another kind; two groups were left out."""
+    folder = write_run(experiments)
+    text = get(client, "/runs/trial/steps/1").text
+    shown = text.split("How frequent the failures are")[1].split("Rollouts")[0]
+    for label in ("invalid_tool_call", "missing_tool_call"):
+        assert " ".join(shown.split(label)[1].split()[:4]) == "50.0 % 16.7 %"
+    assert "filtered groups 2" in " ".join(text.split())
+    without(folder / "loop/rounds.jsonl", "rates", "filtered_groups")  # as in older logs
+    text = get(client, "/runs/trial/steps/1").text
+    assert "How frequent" not in text and "filtered groups" not in text
+
+
 def test_labels_and_dialogues_meet_by_their_uid(client: TestClient, experiments: Path) -> None:
     write_run(experiments)
     page = get(client, "/runs/trial/steps/1")
@@ -279,7 +294,7 @@ def test_rounds_without_some_fields_are_shown_with_the_others(
     client: TestClient, experiments: Path
 ) -> None:
     folder = write_run(experiments, rounds=3)
-    without(folder / "loop/rounds.jsonl", "interface_shown", "dropped_groups")
+    without(folder / "loop/rounds.jsonl", "interface_shown", "dropped_groups", "filtered_groups")
     page = get(client, "/runs/trial")
     assert "step 3 50.0 % " in page.text and "1 / 1.312 / 2 - not logged" in page.text
     assert "Not everything could be read" not in page.text
