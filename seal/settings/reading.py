@@ -35,8 +35,8 @@ _EXPECTED = {
     "dict_type": "a section with keys and values",
     "list_type": "a list",
     "tuple_type": "a list",
-    "too_short": "at least {min_length} entries",
-    "too_long": "at most {max_length} entries",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
     "missing_argument": "{argument}",
 }
 """What is allowed, by pydantic's type of error; braces are filled from its context."""

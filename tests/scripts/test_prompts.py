@@ -175,7 +175,7 @@ def run_of(url: str, folder: Path, rows: list[tuple[str, str]], *overrides: str)
     data = f"data.train_files={folder}/rows.parquet"
     found = OmegaConf.create(OmegaConf.to_container(recipe_of(model, data, *overrides)))
     found.env_service.env_url = url
-    found.data.val_files = []
+    found.data.val_files = found.data.train_files
     assert isinstance(found, DictConfig)
     return found
 
