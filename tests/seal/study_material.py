@@ -158,6 +158,7 @@ def write_run(
                 "score": score,
                 "labels": "pass",
                 "truncated": 0.0,
+                "exit_status": "completed",
                 "response_tokens": (100 if score else 300) + told_apart(name, suite, step),
                 "input": "a long dialogue " * 99,
             }
@@ -203,9 +204,9 @@ def trained(step: int) -> list[dict[str, Any]]:
 
 
 def _columns(suites: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[list[Any], ...]:
-    """Suite, category, group, reward and truncation of each rollout of a validation."""
+    """Suite, category, group, reward and exit status of each rollout of a validation."""
     rows = [
-        (suite, task.rpartition("_")[0], f"uid of {task}", score, 0.0)
+        (suite, task.rpartition("_")[0], f"uid of {task}", score, "completed")
         for suite, tasks in suites.items()
         for task, every in tasks.items()
         for score in every

@@ -127,6 +127,10 @@ def test_the_projects_studies_are_made_of_its_recipes(path: Path) -> None:
     loaded = load_recipe(EXP.parent / study.conf, overrides)
     assert loaded.seed == loaded.data.seed == loaded.actor_rollout_ref.rollout.seed == 7
     # What each method changes is held by tests/seal/launch/test_recipe.py.
-    named = [one for overrides in study.recipes.values() for one in overrides]
+    every = [one for overrides in study.recipes.values() for one in overrides]
+    named = [one for one in every if one.startswith("+method=")]
     assert named and all((EXP / "method" / f"{one[8:]}.yaml").is_file() for one in named)
-    assert {one[:8] for one in named} == {"+method="}
+    # Other lines are keys of the recipe; an unknown one is refused.
+    for recipe, own in study.recipes.items():
+        if not set(own) <= set(named):
+            load_recipe(EXP.parent / study.conf, study.run_overrides(recipe, 7))

@@ -68,7 +68,11 @@ def reported(name: str) -> dict[tuple[str, str, str], str]:
     return cells
 
 
-SECTIONS = {"The tiny policy": "tiny", "SmolLM2-135M": "smollm2"}
+SECTIONS = {
+    "The tiny policy": "tiny",
+    "One game for all recipes": "tiny_one_game",
+    "SmolLM2-135M": "smollm2",
+}
 """Headings of the page, and the study that each is about."""
 COLUMNS = {"passed", "failed", "with interface"}
 """Columns of the page that are about the suite with the interface."""
