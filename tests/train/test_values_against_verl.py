@@ -90,7 +90,8 @@ def changed(recipe: DictConfig, key: str, value: object) -> Iterator[None]:
     section, _, name = key.rpartition(".")
     node = OmegaConf.select(recipe, section) if section else recipe
     OmegaConf.set_struct(recipe, False)
-    there, before = name in node, node.get(name)
+    # OmegaConf may write a new value into the node that holds the old one.
+    there, before = name in node, plain(node.get(name))
     node[name] = value
     try:
         yield
@@ -101,11 +102,17 @@ def changed(recipe: DictConfig, key: str, value: object) -> Iterator[None]:
 
 
 def keys_of(recipe: DictConfig) -> list[str]:
-    """Keys without sections below, and some sections; without those of parts that never run."""
+    """Keys without sections below, and some sections.
+
+    Those of parts that never run are left out, and those of verl's profilers: no recipe has them
+    on, and the classes of verl that read them check ranges of their own.
+    """
     others = ("critic", "reward", "global_profiler", "distillation", "actor_rollout_ref.ref")
     own = ("seal.weights", "seal.interface", "seal.start_gate", "env_service", "launcher", "data")
     plain = OmegaConf.to_container(recipe)
-    leaves = (key for key, _ in flat(plain) if not key.startswith(others))
+    leaves = (
+        key for key, _ in flat(plain) if not key.startswith(others) and ".profiler." not in key
+    )
     return sorted({*(key for key in leaves if not key.endswith("_target_")), *own})
 
 
@@ -119,16 +126,18 @@ def train_with(recipe: DictConfig) -> None:
     validate_config(recipe, need_reference_policy(recipe), False)
 
 
+VALUES = st.sampled_from(WRONG) | st.integers() | st.floats() | st.text(max_size=5)
+
+
 @settings(max_examples=250, deadline=None)
-@given(data=st.data())
+@given(which=st.integers(0, len(RECIPES) - 1), place=st.integers(0, 10**6), value=VALUES)
 def test_a_wrong_value_is_refused_by_name_or_trained_with(
-    loaded: list[DictConfig], data: st.DataObject
+    loaded: list[DictConfig], which: int, place: int, value: object
 ) -> None:
-    recipe = data.draw(st.sampled_from(loaded))
-    # Half of the examples are about the keys that users set.
-    every, usual = keys_of(recipe), sorted(OWN_KEYS | KINDS.keys())
-    key = data.draw(st.sampled_from(every) | st.sampled_from(usual))
-    value = data.draw(st.sampled_from(WRONG) | st.integers() | st.floats() | st.text(max_size=5))
+    recipe = loaded[which]
+    # The keys that users set twice, as there are more of the others.
+    keys = [*keys_of(recipe), *2 * sorted(OWN_KEYS | KINDS.keys())]
+    key = keys[place % len(keys)]
     if OmegaConf.select(recipe, key.rpartition(".")[0] or "seed") is None:
         return  # It would add a section.
     with changed(recipe, key, value):
