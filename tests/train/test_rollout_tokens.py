@@ -79,15 +79,17 @@ NOT_HANDED_ON = ("special token inside", "other stop token")
 
 
 def answers(number: int) -> Follows:
-    """Replies to `number` messages: two results, the next user turn and a result, in turn."""
+    """Replies to `number` messages, in turn: two results, the next user turn, a result, and a hint
+    on an unreadable call with the next user turn."""
     results = tuple(
         {"role": "tool", "name": "light", "content": text} for text in ('{"lamp": "on"}', "")
     )
     says: Message = {"role": "user", "content": "and the next,\nplease"}
     letters: Message = {"role": "tool", "name": "light", "content": f"{MELTING} caf\u00e9"}
-    replies: list[tuple[Message, ...]] = [results, (says,), (letters,)]
-    chosen = [replies[step % 3] for step in range(number - 1)]
-    turns = [sum(one == (says,) for one in chosen[: step + 1]) for step in range(number - 1)]
+    hint: Message = {"role": "tool", "name": "tool_call_parser", "content": "Hint: a call"}
+    replies: list[tuple[Message, ...]] = [results, (says,), (letters,), (hint, says)]
+    chosen = [replies[step % 4] for step in range(number - 1)]
+    turns = [sum(one[-1] == says for one in chosen[: step + 1]) for step in range(number - 1)]
     return (*zip(chosen, turns, strict=True), ((OVER,), turns[-1]))
 
 
