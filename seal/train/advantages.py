@@ -41,8 +41,8 @@ def pulls(
 ) -> list[float]:
     """What each trajectory's advantages add to the loss, up to a factor of the whole batch.
 
-    verl's token-mean adds the tokens of all trajectories. Its seq-mean-token-mean adds the mean
-    over the tokens of each trajectory.
+    verl's seq-mean-token-mean adds the mean over the tokens of each trajectory, its other modes add
+    the tokens of all trajectories.
 
     >>> advantages = [torch.tensor([1.0, 1.0, 0.0]), torch.tensor([-1.0])]
     >>> masks = [torch.tensor([1, 1, 0]), torch.tensor([1])]
@@ -131,7 +131,7 @@ def advantage_metrics(
         metrics[f"seal/advantage/mean_abs_{name}"] = sizes
         total = sum(float(one.sum()) for one in advantages)
         metrics[f"seal/advantage/token_mean_{name}"] = total / written
-        among = len(masks) if aggregation == PER_DIALOGUE else written
+        among = len(masks) if aggregation.startswith("seq-mean") else written
         metrics[f"seal/advantage/net_{name}"] = sum(pulls(advantages, masks, aggregation)) / among
     if log_probs is not None:
         total = sum(float((one * mask).sum()) for one, mask in zip(log_probs, masks, strict=True))

@@ -237,7 +237,7 @@ class SealAgentLoop(AgentLoopBase):
         limit = self.rollout_config.response_length
         prompt_length = len(stream.ids) - len(stream.mask)
         reward = episode.reward
-        if row["mode"] == "train":
+        if row["suite"] == TRAINING_SUITE:  # a validation with the interface is judged as any
             shaping = self._settings.seal.reward
             reward = shaped_reward(episode.reward, episode.progress, shaping)
         return AgentLoopOutput(

@@ -144,7 +144,14 @@ def test_all_rollouts_of_training_play_by_one_rule_and_a_validation_by_the_bench
 
 @pytest.mark.parametrize(
     ("row", "accuracy", "passed", "reward"),
-    [(TRAIN, 0.0, 1, 0.5), (TRAIN, 0.0, 2, 0.99), (TRAIN, 1.0, 2, 1.0), (EVAL, 0.0, 1, 0.0)],
+    [
+        (TRAIN, 0.0, 1, 0.5),
+        (TRAIN, 0.0, 2, 0.99),
+        (TRAIN, 1.0, 2, 1.0),
+        (EVAL, 0.0, 1, 0.0),
+        # A suite of a validation that shows the interface.
+        ({**EVAL, "mode": "train"}, 0.0, 1, 0.0),
+    ],
 )
 def test_training_earns_the_shaped_reward_and_the_record_keeps_the_official_one(
     monkeypatch: pytest.MonkeyPatch,

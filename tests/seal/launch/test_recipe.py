@@ -213,8 +213,8 @@ def test_an_ablation_differs_by_what_it_says(
         if value != seal[key] and name not in str(value)  # folders and the name itself
     }
     expected = ABLATIONS[name]
-    if overrides:  # the tiny policy, its format and its memory come with the machine
-        own = (".actor_rollout_ref", ".env_service.tool_format")
+    if overrides:  # the tiny policy, its format, memory and window come with the machine
+        own = (".actor_rollout_ref", ".env_service.tool_format", ".seal.profile.window_rounds")
         expected = {k: v for k, v in expected.items() if not k.startswith(own)}
     else:  # what refers to the model's path follows it
         changed = {k: v for k, v in changed.items() if k in expected or v != ablated[MODEL]}
