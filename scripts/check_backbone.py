@@ -19,7 +19,7 @@ import jinja2
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
+from rich.progress import Progress
 from rich.table import Table
 
 from seal import ROOT
@@ -75,6 +75,15 @@ def task_ids(number: int, first: str) -> list[str]:
     return list(dict.fromkeys([first, *spread]))
 
 
+def progress_bar(console: Console) -> Progress:
+    """A bar that is gone when its `with` block ends, however it ends.
+
+    `rich.progress.track` would leave the bar of an iteration that a fault breaks off to the garbage
+    collector, which draws it once more, to a console that may be closed by then.
+    """
+    return Progress(console=console, transient=True)
+
+
 def opened(recipe: DictConfig, ids: Sequence[str], console: Console) -> list[Prompt]:
     """How tasks open in evaluation, with a progress bar.
 
@@ -88,8 +97,9 @@ def opened(recipe: DictConfig, ids: Sequence[str], console: Console) -> list[Pro
         client = EnvironmentClient(urls(recipe), settings.env_type, token=token(recipe))
         async with client:
             await client.health()
-            batches = track(in_batches(ids), "reading tasks", console=console, transient=True)
-            return await fetch_prompts(client, batches, settings.tool_format)
+            with progress_bar(console) as bar:
+                batches = bar.track(in_batches(ids), description="reading tasks")
+                return await fetch_prompts(client, batches, settings.tool_format)
 
     return asyncio.run(fetch())
 
@@ -134,11 +144,12 @@ def report(
     longest = too_long = 0
     try:
         for title, some in kinds.items():
-            counts = count_tokens(
-                backbone,
-                some,
-                watch=lambda one: track(one, "counting tokens", console=console, transient=True),
-            )
+            with progress_bar(console) as bar:
+                counts = count_tokens(
+                    backbone,
+                    some,
+                    watch=lambda prompts, bar=bar: bar.track(prompts, description="counting tokens"),
+                )
             table, overlong = lengths_table(title, some, counts, limit)
             console.print(table)
             longest, too_long = max(longest, *counts), max(too_long, overlong)
