@@ -13,6 +13,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import jinja2
@@ -23,6 +24,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 from seal import ROOT
+from seal.backbone import checks as checks
+from seal.backbone.loading import Backbone, BackboneError, load_backbone
+from seal.backbone.prompt_budget import largest_interface, prompt_limit, remedy
+from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.launch.folders import RunError
 from seal.launch.interrupts import interrupt_once
@@ -30,10 +35,6 @@ from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.launch.recipe import EXP, RecipeError, load_recipe, model_length
 from seal.launch.service import start_service, token, urls
-from seal.train import backbone_checks as checks
-from seal.train.backbone import Backbone, BackboneError, load_backbone
-from seal.train.prompt_budget import largest_interface, prompt_limit, remedy
-from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 
 SPLIT_FILE = ROOT / "data/bfcl_400_split.json"
 
@@ -148,7 +149,7 @@ def report(
                 counts = count_tokens(
                     backbone,
                     some,
-                    watch=lambda prompts, bar=bar: bar.track(prompts, description="counting tokens"),
+                    watch=partial(bar.track, description="counting tokens"),
                 )
             table, overlong = lengths_table(title, some, counts, limit)
             console.print(table)

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from seal.export.hugging_face import DTYPES, Check, ExportError, export
+from seal.export.shards import ShardError
 from seal.records.checkpoint_folder import CheckpointError
 from seal.train.checkpoints import find
-from seal.train.export import DTYPES, Check, ExportError, export
-from seal.train.shards import ShardError
 
 
 def report(check: Check, out: Path, dtype: str | None) -> Iterator[str]:

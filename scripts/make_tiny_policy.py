@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 
 from seal import ROOT
+from seal.backbone.loading import BackboneError
 from seal.launch.recipe import RecipeError
-from seal.train.backbone import BackboneError
 from seal.warm_up.supervised import DemonstrationError
 from seal.warm_up.tiny_policy import TinyPolicy, build
 from seal.warm_up.whole_folder import BUILT

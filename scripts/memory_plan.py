@@ -5,7 +5,7 @@
 
 --memory is in GiB, as GPUs are sold; printed are GB of 10^9 bytes. The formulas are in
 `seal.launch.memory`. `--simulate` adds a second source: an update on torch's fake tensors
-(`seal.train.memory_simulation`), a minute or less. Overrides of the recipe follow --.
+(`scripts/memory_simulation.py`), a minute or less. Overrides of the recipe follow --.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from seal.launch.memory import Offload, Plan, Settings, UnplannedError, plan, se
 from seal.launch.recipe import EXP, RecipeError, load_recipe
 from seal.launch.shapes import CONFIGS, Config, config_of, shape_of
 
+SIMULATION = ROOT / "scripts/memory_simulation.py"
 BACKBONES = ("qwen2.5-3b", "qwen2.5-7b", "qwen3.5-4b", "toolace-2-8b", "smollm2-135m")
 GPUS = (1, 2, 4, 8)
 MEMORY_GIB = (40, 80)
@@ -80,7 +81,7 @@ def simulated(config: Config, settings: Settings) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "config.json")
         file.write_text(json.dumps(config), "utf-8")
-        command = [sys.executable, "-m", "seal.train.memory_simulation", str(file)]
+        command = [sys.executable, str(SIMULATION), str(file)]
         command += [f"--ranks={settings.gpus}", f"--tokens={settings.tokens}"]
         command += [f"--own={settings.own}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

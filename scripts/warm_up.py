@@ -23,10 +23,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from seal import ROOT
+from seal.backbone.loading import BackboneError
 from seal.launch.interrupts import interrupt_once
 from seal.launch.processes import Family
 from seal.launch.recipe import EXP, RecipeError
-from seal.train.backbone import BackboneError
 from seal.warm_up.supervised import DemonstrationError
 from seal.warm_up.warm_up import FACTS, WarmUp, WarmUpError, warm_up
 

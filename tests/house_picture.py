@@ -41,19 +41,21 @@ ROOMS = {
     "seal/evaluation": Box("runs official programs", 445, 200),
     "seal/warm_up": Box("supervised training", 780, 200),
     "seal/logview": Box("pages over runs", 90, 290),
+    "seal/export": Box("checkpoint to model", 90, 200),
     "seal/tasks": Box("splits, data files", 265, 290),
     "seal/launch": Box("checks, starts, watches", 610, 290),
     "seal/train": Box("verl with the method", 780, 290),
     "env_service": Box("tools and verifier", 960, 290),
-    "seal/settings": Box("a recipe, typed", 695, 380),
-    "seal/environment": Box("client, dialogue loop", 780, 470),
-    "seal/records": Box("what a run leaves", 260, 595),
-    "seal/coevolution": Box("the paper", 440, 595),
-    "seal/formats": Box("text and tool calls", 620, 595),
-    "seal/wire.py": Box("the HTTP contract", 800, 595),
+    "seal/backbone": Box("tokenizer, template", 780, 380),
+    "seal/settings": Box("a recipe, typed", 695, 470),
+    "seal/environment": Box("client, dialogue loop", 780, 560),
+    "seal/records": Box("what a run leaves", 260, 685),
+    "seal/coevolution": Box("the paper", 440, 685),
+    "seal/formats": Box("text and tool calls", 620, 685),
+    "seal/wire.py": Box("the HTTP contract", 800, 685),
 }
 METHOD = ("seal/records", "seal/coevolution", "seal/formats", "seal/wire.py")
-BAND = Box("the method, which every room may import", 530, 560, 760, 102)
+BAND = Box("the method, which every package may import", 530, 650, 760, 102)
 
 STYLE = """\
     .room { fill: #f6f8fa; stroke: #6e7781; stroke-width: 1.5; }
@@ -109,7 +111,7 @@ def shown() -> set[Pair]:
 def picture() -> str:
     """The SVG."""
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1050 675" role="img" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1050 765" role="img" '
         'aria-labelledby="title"',
         "     font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">",
         '  <title id="title">The rooms, and who imports whom</title>',

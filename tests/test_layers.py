@@ -14,10 +14,6 @@ EVERY_ROOM = ("seal.ROOT",)
 METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.records")
 SETTINGS_STACK = ("omegaconf", "pydantic", "pydantic_core")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
-TRAINER_STACK = (
-    *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
-    *("accelerate", "jinja2", "omegaconf", "pyarrow", "transformers"),
-)
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,8 @@ ROOMS = (
         ("seal/settings",),
         (*METHOD, "seal.environment.addresses", "seal.settings", *SETTINGS_STACK),
     ),
+    # A process of its own: neither the launcher nor its checks wait for torch.
+    Room(("seal/launch/check/all_reduce.py",), ("torch",)),
     # Checked before a run starts, so it knows nothing of the run itself (seal.launch.run).
     Room(
         ("seal/launch/check",),
@@ -93,15 +91,26 @@ ROOMS = (
         ),
     ),
     Room(
+        ("seal/backbone",),
+        (
+            *(*METHOD, "seal.backbone", "seal.environment", "seal.settings"),
+            *("jinja2", "omegaconf", "pyarrow", "transformers", "verl"),
+        ),
+    ),
+    Room(("seal/export",), ("accelerate", "seal.export", "torch", "transformers", "verl")),
+    Room(
         ("seal/train",),
-        (*METHOD, "seal.environment", "seal.settings", "seal.train", *TRAINER_STACK),
+        (
+            *(*METHOD, "seal.backbone", "seal.environment", "seal.settings", "seal.train"),
+            *("omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
+        ),
     ),
     Room(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
     Room(
         ("seal/warm_up",),
         (
             *("seal.launch.listening", "seal.launch.processor", "seal.launch.recipe"),
-            *("seal.records", "seal.train", "seal.warm_up"),
+            *("seal.backbone", "seal.records", "seal.warm_up"),
             *("matplotlib", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
         ),
     ),

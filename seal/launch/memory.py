@@ -20,7 +20,7 @@ largest weight in float32 and a bucket; vLLM allocates the cache after that. The
 in pinned memory of the host (`CPUOffloadPolicy`). It comes to the GPU layer by layer, in a pass
 that needs less than an update.
 
-The second source is `seal/train/memory_simulation.py`, torch's own tracker on fake tensors. A test
+The second source is `scripts/memory_simulation.py`, torch's own tracker on fake tensors. A test
 checks that both agree on updates within 10 %. Neither was compared with a GPU. The tracker fails on
 Qwen3.5, because the vision part has no forward pass. The formulas count its linear layers like
 attention, without the working memory of their kernels.

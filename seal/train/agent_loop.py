@@ -19,15 +19,15 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
+from seal.backbone.message_end import message_end, stop_token_ids, unwritten_end
+from seal.backbone.prompt_budget import PromptBudgetError
+from seal.backbone.system_note import behind_default, default_system
 from seal.coevolution.shaping import shaped_reward
 from seal.environment.access_token import read_token
 from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
 from seal.environment.episode import Episode, OutOf, run_episode
 from seal.settings.sections import Settings, settings_of
-from seal.train.message_end import message_end, stop_token_ids, unwritten_end
-from seal.train.prompt_budget import PromptBudgetError
 from seal.train.round import RolloutRecord
-from seal.train.system_note import behind_default, default_system
 from seal.wire import Message, TokenLimit, ToolDoc, UnreadableMessage
 
 TRAINING_SUITE = "train"
@@ -177,7 +177,7 @@ class SealAgentLoop(AgentLoopBase):
         if not stream.seen:
             stream.ids = await self.ct_build_initial_tokens(messages, tools=list(tools))
             # verl cuts a longer prompt on the left, so the interface and the tool docs would be
-            # lost. All prompts were counted before the first step (seal.train.prompt_budget).
+            # lost. All prompts were counted before the first step (seal.backbone.prompt_budget).
             if len(stream.ids) >= self.rollout_config.prompt_length:
                 raise PromptBudgetError(
                     f"a prompt has {len(stream.ids)} tokens or more, but was counted to fit "

@@ -19,9 +19,9 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from seal import ROOT
+from seal.backbone.prompt_budget import check_prompts
 from seal.records.loop_log import LoopLog
 from seal.settings.sections import read_settings
-from seal.train.prompt_budget import check_prompts
 
 OF_A_NEW_RAY = (
     "num_cpus",

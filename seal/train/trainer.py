@@ -32,10 +32,10 @@ from seal.train import gate, validation
 from seal.train.advantages import balanced, weighted
 from seal.train.checkpoints import CheckpointKeeper
 from seal.train.engine_watch import EngineWatch
+from seal.train.interface_update import evolved_interface
 from seal.train.replay import WholeGroupReplayBuffer
 from seal.train.round_batch import RoundBatch
 from seal.train.round_log import RoundLog
-from seal.train.service import evolved_interface
 from seal.train.state import LoopState, after_round, loop_config
 from seal.wire import InterfaceReply
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from seal import ROOT
+from seal.backbone.loading import Backbone
+from seal.backbone.system_note import behind_default
 from seal.records.json_lines import read_json_lines
 from seal.records.whole_file import whole_file
-from seal.train.backbone import Backbone
-from seal.train.system_note import behind_default
 
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
 

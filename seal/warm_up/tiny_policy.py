@@ -21,8 +21,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from seal.backbone.loading import load_backbone
 from seal.launch.recipe import EXP, load_recipe
-from seal.train.backbone import load_backbone
 from seal.warm_up import supervised
 from seal.warm_up.supervised import Dialogue
 from seal.warm_up.whole_folder import BUILT, whole_folder, write_facts

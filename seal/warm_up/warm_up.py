@@ -15,9 +15,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from seal.backbone.loading import Backbone, load_backbone
 from seal.launch.processor import cpu_dtype
 from seal.launch.recipe import load_recipe
-from seal.train.backbone import Backbone, load_backbone
 from seal.warm_up.loss_curve import plot
 from seal.warm_up.supervised import Dialogue, demonstrate, read_demonstrations, tokenize
 from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, in_steps, run

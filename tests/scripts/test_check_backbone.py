@@ -23,11 +23,11 @@ from rich.console import Console
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from seal.backbone import checks as checks
+from seal.backbone.loading import load_backbone
+from seal.backbone.prompts import Prompt, prompt_ids
 from seal.formats import ToolCall, parse
 from seal.launch.recipe import EXP, load_recipe
-from seal.train import backbone_checks as checks
-from seal.train.backbone import load_backbone
-from seal.train.prompts import Prompt, prompt_ids
 
 TASKS = ["multi_turn_base_0", "multi_turn_base_100", "multi_turn_miss_func_150"]
 """The last two share no tool class."""

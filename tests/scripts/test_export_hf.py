@@ -25,8 +25,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import export_hf
 
-    from seal.train import export
-    from seal.train.shards import read_weights
+    from seal.export import hugging_face as export
+    from seal.export.shards import read_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = (

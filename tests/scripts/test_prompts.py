@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from typed import settings_with
 
+from seal.backbone import prompt_budget, prompts
+from seal.backbone.loading import Backbone, load_backbone
+from seal.backbone.prompt_budget import PromptBudgetError, check_prompts, largest_interface
+from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_training, prompt_ids
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile, LabelStatistic
 from seal.environment.client import EnvironmentClient, Task
 from seal.launch.recipe import EXP, load_recipe
-from seal.train import prompt_budget, prompts
-from seal.train.backbone import Backbone, load_backbone
-from seal.train.prompt_budget import PromptBudgetError, check_prompts, largest_interface
-from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_training, prompt_ids
 
 TASKS = ["multi_turn_base_0", "multi_turn_base_100", "multi_turn_miss_func_150"]
 MODELS = {
@@ -212,7 +212,7 @@ def test_the_check_as_a_program_says_what_does_not_fit(url: str, tmp_path: Path)
     rows = [(LONGEST, "train"), (LONGEST, "eval")]
     recipe = run_of(url, tmp_path, rows, "data.max_prompt_length=7000")
     OmegaConf.save(recipe, tmp_path / "config.yaml")
-    command = [sys.executable, "-W", "ignore", "-m", "seal.train.prompt_budget"]
+    command = [sys.executable, "-W", "ignore", "-m", "seal.backbone.prompt_budget"]
     done = subprocess.run(
         [*command, str(tmp_path / "config.yaml")],
         cwd=tmp_path,

@@ -20,22 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from seal.coevolution import texts
-from seal.coevolution.evolution import InterfaceConfig, largest
-from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import FAILURES
-from seal.environment.client import EnvironmentClient
-from seal.formats import ToolCall, parse
-from seal.launch.recipe import EXP, load_recipe
-from seal.train import backbone_checks, prompt_budget
-from seal.train.backbone import Backbone, load_backbone
-from seal.train.prompt_budget import (
+from seal.backbone import checks, prompt_budget
+from seal.backbone.loading import Backbone, load_backbone
+from seal.backbone.prompt_budget import (
     PromptBudgetError,
     check_prompts,
     largest_interface,
     prompt_limit,
 )
-from seal.train.prompts import (
+from seal.backbone.prompts import (
     Prompt,
     count_tokens,
     fetch_prompts,
@@ -43,6 +36,13 @@ from seal.train.prompts import (
     in_training,
     prompt_ids,
 )
+from seal.coevolution import texts
+from seal.coevolution.evolution import InterfaceConfig, largest
+from seal.coevolution.interface import INITIAL, Interface
+from seal.coevolution.labels import FAILURES
+from seal.environment.client import EnvironmentClient
+from seal.formats import ToolCall, parse
+from seal.launch.recipe import EXP, load_recipe
 from seal.wire import ToolDoc
 
 LONGEST = "multi_turn_base_198"
@@ -428,7 +428,7 @@ def test_structured_calls_are_written_so_that_they_are_read(
 
 def test_the_template_carries_a_rollout(backbone: Backbone, lists: list[Prompt]) -> None:
     for prompt in (lists[0], lists[-1]):
-        found = backbone_checks.check(backbone, prompt)
+        found = checks.check(backbone, prompt)
         assert [one for one in found if not one.passed] == []
         assert "written as seal.formats does" not in {one.detail for one in found}
 
@@ -436,9 +436,9 @@ def test_the_template_carries_a_rollout(backbone: Backbone, lists: list[Prompt])
 def test_a_start_token_may_open_every_message_but_not_stand_twice(
     recipe: DictConfig, backbone: Backbone, lists: list[Prompt]
 ) -> None:
-    def found(one: Backbone) -> backbone_checks.Finding:
-        checks = {check.name: check for check in backbone_checks.check(one, lists[0])}
-        return checks["a start token at most once"]
+    def found(one: Backbone) -> checks.Finding:
+        findings = {check.name: check for check in checks.check(one, lists[0])}
+        return findings["a start token at most once"]
 
     assert (found(backbone).passed, found(backbone).detail) == (
         True,

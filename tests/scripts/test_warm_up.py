@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from seal.backbone.loading import Backbone, load_backbone
 from seal.launch.listening import free_port
 from seal.launch.recipe import EXP, load_recipe
-from seal.train.backbone import Backbone, load_backbone
 from seal.warm_up import trainer as warm_up_trainer
 from seal.warm_up.supervised import Dialogue, summed_loss, tokenize
 from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, in_steps, run, shares, train

@@ -8,11 +8,11 @@ from omegaconf import DictConfig, OmegaConf
 from typed import sections_with
 
 from seal import ROOT
+from seal.backbone.prompt_budget import PromptBudgetError
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import PHASES
 from seal.train import main
 from seal.train.node import enter_project_folder
-from seal.train.prompt_budget import PromptBudgetError
 
 
 def config(**ray_init: Any) -> DictConfig:

@@ -27,12 +27,12 @@ from seal.records.checkpoint_folder import NOTE
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import ROLLOUTS, LoopLog
 from seal.settings.sections import Seal
-from seal.train import service, state
+from seal.train import interface_update, state
 from seal.train.advantages import PER_DIALOGUE
 from seal.train.checkpoints import CheckpointKeeper
+from seal.train.interface_update import ForeignInterfaceError
 from seal.train.round import RolloutRecord
 from seal.train.round_log import RoundLog
-from seal.train.service import ForeignInterfaceError
 from seal.train.state import LoopConfig, LoopState, StateError, loop_config
 from seal.train.trainer import SealTrainer
 from seal.wire import TurnDiagnosis
@@ -372,7 +372,7 @@ def replied(hashed: str) -> SealTrainer:
     client = functools.partial(EnvironmentClient, transport=transport)
     made._settings = settings_with({})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(service, "EnvironmentClient", client)
+        patched.setattr(interface_update, "EnvironmentClient", client)
         made._send_profile()
     return made
 

@@ -88,13 +88,13 @@ def all_reduce(recipe: DictConfig, machine: Machine) -> Iterator[Finding]:
     able = machine.torch_cuda is not None and len(machine.gpus.seen) >= count
     if not able or not gpus.on_gpus(recipe, machine):
         return
-    command = [sys.executable, "-m", "seal.train.all_reduce", str(count)]
+    command = [sys.executable, "-m", "seal.launch.check.all_reduce", str(count)]
     answer = ask({"gpus": Program(command, folders.ROOT)}, ALL_REDUCE_S)["gpus"]
     if answer.failure:
         yield error(
             "all-reduce",
             f"{count} GPUs cannot add a tensor together: {answer.failure}; for details: "
-            f"NCCL_DEBUG=INFO .venv/bin/python -m seal.train.all_reduce {count}",
+            f"NCCL_DEBUG=INFO .venv/bin/python -m seal.launch.check.all_reduce {count}",
         )
     else:
         yield ok("all-reduce", answer.printed.strip())
@@ -111,7 +111,7 @@ def prompts(recipe: DictConfig, with_bfcl: bool, family: Family) -> Iterator[Fin
             except (RunError, EnvironmentFault) as problem:
                 yield error("service", str(problem))
                 return
-        command = [sys.executable, "-W", "ignore", "-m", "seal.train.prompt_budget", str(config)]
+        command = [sys.executable, "-W", "ignore", "-m", "seal.backbone.prompt_budget", str(config)]
         program = Program(command, folders.ROOT, model_environment(recipe))
         answer = ask({"prompts": program}, PROMPTS_S)["prompts"]
     if answer.failure:

@@ -71,7 +71,7 @@ def test_the_closed_form_is_within_a_tenth_of_the_simulation(tmp_path: Path) -> 
         file.write_text(json.dumps({**SMALL, "tie_word_embeddings": one}))
     # The largest stage is the head's with many tokens of the policy, a layer's with few.
     tokens, shares, ranks = 2048, (1500, 50), (1, 4)
-    command = [sys.executable, "-m", "seal.train.memory_simulation", *map(str, tied.values())]
+    command = [sys.executable, str(ROOT / "scripts/memory_simulation.py"), *map(str, tied.values())]
     command += [f"--tokens={tokens}", "--own", *map(str, shares), "--ranks", *map(str, ranks)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -46,7 +46,7 @@ def test_gpus_that_cannot_reach_each_other(
     assert (
         "4 GPUs cannot add a tensor" in text and "no answer" in text and "NCCL_DEBUG=INFO" in text
     )
-    assert asked[0].command[1:] == ["-m", "seal.train.all_reduce", "4"]
+    assert asked[0].command[1:] == ["-m", "seal.launch.check.all_reduce", "4"]
     answered(Answer("4 GPUs add up\n", ""))
     assert said(whole.all_reduce(seal, MACHINE), Level.OK) == "4 GPUs add up"
 
@@ -103,7 +103,7 @@ def test_prompts_that_do_not_fit(
     assert text == "3 of 32 training prompts do not fit"
     # As training has them.
     assert asked[0].environment["VERL_PLATFORM"] == "cpu"
-    assert asked[0].command[-2] == "seal.train.prompt_budget"
+    assert asked[0].command[-2] == "seal.backbone.prompt_budget"
     answered(Answer("the longest has 700 tokens\n", ""))
     assert said(whole.prompts(quick, False, Family()), Level.OK) == "the longest has 700 tokens"
 

@@ -13,9 +13,9 @@ from transformers import GenerationConfig, PretrainedConfig
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
+from seal.backbone.message_end import message_end, stop_token_ids
+from seal.backbone.system_note import default_system
 from seal.settings.sections import read_settings
-from seal.train.message_end import message_end, stop_token_ids
-from seal.train.system_note import default_system
 
 
 class BackboneError(Exception):

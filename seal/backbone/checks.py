@@ -12,11 +12,11 @@ from typing import Any
 
 import jinja2
 
+from seal.backbone.loading import Backbone
+from seal.backbone.message_end import unwritten_end
+from seal.backbone.prompts import Prompt, prompt_ids
+from seal.backbone.system_note import SystemNoteError
 from seal.formats import ToolCall, parse, render_calls
-from seal.train.backbone import Backbone
-from seal.train.message_end import unwritten_end
-from seal.train.prompts import Prompt, prompt_ids
-from seal.train.system_note import SystemNoteError
 from seal.wire import Message, ToolDoc
 
 TEMPLATE_ERRORS = (

@@ -1,4 +1,4 @@
-"""The environment service as the trainer uses it: its client, and the update of the interface.
+"""The update of the learning interface: the trainer's one request to the environment service.
 
 In: the run's settings, and the loop's state with the failure profile C_t. Out: Omega_{t+1}, which
 the service makes of both (paper section 3.3).
@@ -11,19 +11,13 @@ from dataclasses import asdict
 from seal.coevolution.interface import Interface
 from seal.environment.access_token import read_token
 from seal.environment.client import EnvironmentClient
-from seal.settings.sections import EnvService, Settings
+from seal.settings.sections import Settings
 from seal.train.state import LoopState
 from seal.wire import InterfaceReply
 
 
 class ForeignInterfaceError(Exception):
     """The environment service has other interface texts than the trainer."""
-
-
-def service_client(settings: EnvService, *, attempts: int = 4) -> EnvironmentClient:
-    """A client of the service that `env_service` of a recipe names."""
-    token = read_token(settings.token_file)
-    return EnvironmentClient(settings.env_url, settings.env_type, token=token, attempts=attempts)
 
 
 def evolved_interface(settings: Settings, state: LoopState) -> InterfaceReply:
@@ -37,8 +31,13 @@ def evolved_interface(settings: Settings, state: LoopState) -> InterfaceReply:
     """
 
     async def put() -> InterfaceReply:
-        attempts = 5 + math.ceil(settings.trainer.env_failure.wait_s / 5.0)
-        async with service_client(settings.env_service, attempts=attempts) as client:
+        service, waited = settings.env_service, settings.trainer.env_failure.wait_s
+        async with EnvironmentClient(
+            service.env_url,
+            service.env_type,
+            token=read_token(service.token_file),
+            attempts=5 + math.ceil(waited / 5.0),
+        ) as client:
             return await client.put_profile(
                 settings.seal.run_id,
                 state.profile.to_json(),

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from seal.backbone.loading import Backbone
+from seal.backbone.system_note import behind_default
 from seal.coevolution.interface import Interface
 from seal.environment.client import EnvironmentClient, Task
 from seal.records.whole_file import write_whole
-from seal.train.backbone import Backbone
-from seal.train.system_note import behind_default
 from seal.wire import Message, ToolDoc
 
 AT_ONCE = 8

@@ -1,6 +1,6 @@
 """The second source of `memory_plan.py`: an update of one FSDP2 rank on torch's fake tensors.
 
-    .venv/bin/python -m seal.train.memory_simulation CONFIG.json --ranks 4 --tokens 16384 --own 7680
+    .venv/bin/python scripts/memory_simulation.py CONFIG.json --ranks 4 --tokens 16384 --own 7680
 
 CONFIG.json is a model's configuration (keys of a config.json). Nothing is allocated or computed:
 tensors have shapes only, the process group is torch's fake one, and torch's tracker adds up what
@@ -100,7 +100,6 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
 def main() -> int:
     """Read the command line, simulate, print."""
     parser = argparse.ArgumentParser(
-        prog="python -m seal.train.memory_simulation",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

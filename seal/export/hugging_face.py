@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from verl.model_merger.base_model_merger import ModelMergerConfig
 from verl.model_merger.fsdp_model_merger import FSDPModelMerger
 
-from seal.train.shards import read_weights
+from seal.export.shards import read_weights
 
 Progress = Callable[[list[Path]], AbstractContextManager[Iterable[Path]]]
 """Wraps files while they are read, e.g. tqdm."""

@@ -1,4 +1,4 @@
-"""An all-reduce over the GPUs of this machine: `python -m seal.train.all_reduce COUNT`.
+"""An all-reduce over the GPUs of this machine: `python -m seal.launch.check.all_reduce COUNT`.
 
 In: the number of GPUs. Out: a sentence on standard output, or an exception. Every update sums
 gradients over the GPUs in this way. If their links, NCCL or shared memory are broken, it fails or

@@ -3,7 +3,7 @@
 import pytest
 import torch.multiprocessing as mp
 
-from seal.train import all_reduce
+from seal.launch.check import all_reduce
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ In: the resolved recipe and the running service. Out: a sentence, or `PromptBudg
 whose prompt does not fit cannot be rolled out. Recipes with a learning interface would lose more
 tasks than others, so recipes would be compared on different tasks. Training prompts are counted
 under the longest interface that the recipe can show, evaluation prompts without one. As a program:
-`python -m seal.train.prompt_budget CONFIG.yaml`.
+`python -m seal.backbone.prompt_budget CONFIG.yaml`.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ import pyarrow.parquet
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.fs import copy_to_local
 
+from seal.backbone.loading import Backbone, BackboneError, load_backbone
+from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
+from seal.backbone.system_note import SystemNoteError
 from seal.coevolution.evolution import largest
 from seal.coevolution.interface import Interface
-from seal.environment.client import EnvironmentFault
+from seal.environment.access_token import read_token
+from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.settings.sections import Data, read_settings
-from seal.train.backbone import Backbone, BackboneError, load_backbone
-from seal.train.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
-from seal.train.service import service_client
-from seal.train.system_note import SystemNoteError
 
 CACHE = Path("experiments/prompt_tokens")
 """Counts of earlier runs, by a hash of tokenizer, template and prompts."""
@@ -150,7 +150,8 @@ def _tasks_of_file(path: Path, mode: str) -> list[str]:
 
 async def _opened(config: DictConfig, ids: Sequence[str]) -> dict[str, Prompt]:
     settings = read_settings(config).env_service
-    async with service_client(settings) as client:
+    token = read_token(settings.token_file)
+    async with EnvironmentClient(settings.env_url, settings.env_type, token=token) as client:
         prompts = await fetch_prompts(client, in_batches(ids), settings.tool_format)
     return {prompt.task_id: prompt for prompt in prompts}
 

@@ -7,10 +7,10 @@ import pytest
 from rollouts import TASK, TOOL, Backbone, backbone
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from seal.train.backbone import Backbone as LoadedBackbone
-from seal.train.backbone_checks import check
-from seal.train.message_end import message_end, unwritten_end
-from seal.train.prompts import Prompt
+from seal.backbone.checks import check
+from seal.backbone.loading import Backbone as LoadedBackbone
+from seal.backbone.message_end import message_end, unwritten_end
+from seal.backbone.prompts import Prompt
 
 
 def builder_of(model: Backbone) -> Any:

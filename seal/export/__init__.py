@@ -1,0 +1,1 @@
+"""A checkpoint of verl's as a Hugging Face folder."""
