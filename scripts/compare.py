@@ -32,7 +32,7 @@ from seal.study.logs import FINISHED, gpus
 from seal.study.power import POWER, detectable, spread, sureness
 from seal.study.report import report, sibling_tasks, training_tasks
 from seal.study.scores import LAST, Runs, counted, read_suite
-from seal.study.validation_files import defective_tasks
+from seal.validation.files import defective_tasks
 
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
 SEED_COUNTS = (2, 3, 5, 10)

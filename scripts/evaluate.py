@@ -40,7 +40,7 @@ from seal.formats import FORMATS
 from seal.launch.folders import RunError
 from seal.launch.interrupts import interrupt_once
 from seal.launch.recipe import RecipeError
-from seal.records.validation_log import BadValidationLog
+from seal.validation.log import BadValidationFile
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
@@ -152,7 +152,7 @@ def main(argv: list[str]) -> int:
     except (
         EvaluationError,
         EnvironmentFault,
-        BadValidationLog,
+        BadValidationFile,
         RunError,
         RecipeError,
         OSError,

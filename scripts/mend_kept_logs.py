@@ -16,8 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 from seal.records.json_lines import BadLine
-from seal.records.validation_log import BadValidationLog
 from seal.study.mending import mend
+from seal.validation.log import BadValidationFile
 
 SUCCESS, FAILED = 0, 1
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     for name in names:
         try:
             said += mend(folder, name)
-        except (BadLine, BadValidationLog) as error:
+        except (BadLine, BadValidationFile) as error:
             said.append(f"{name}: {error}")
     for sentence in said:
         console.print(sentence, style="red")

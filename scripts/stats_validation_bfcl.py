@@ -23,13 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from seal import ROOT
-from seal.evaluation.faults import EvaluationError
-from seal.records.validation_log import BadValidationLog
-from seal.study.validation_files import read_summary
-from seal.study.validation_plot import write_plot
-from seal.study.validation_tables import show, write_csv, write_json
-
-DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
+from seal.validation.files import DEFECTIVE, read_summary
+from seal.validation.log import BadValidationFile
+from seal.validation.plot import write_plot
+from seal.validation.tables import show, write_csv, write_json
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
@@ -84,7 +81,7 @@ def main(argv: list[str]) -> int:
             args.parquet,
             bfcl_jsonl=args.bfcl_jsonl,
             baseline_dir=args.baseline_dir,
-            defective=args.defective or (DEFECTIVE if DEFECTIVE.exists() else None),
+            defective=args.defective,
         )
         if args.json:
             write_json(args.json, summary, args.val_dir, args.parquet, args.baseline_dir)
@@ -96,10 +93,10 @@ def main(argv: list[str]) -> int:
         text = f"--plot needs a newer environment ({error}); run install.sh"
         print(f"stats_validation_bfcl: {text}", file=sys.stderr)
         return 1
-    except (EvaluationError, BadValidationLog, OSError) as error:
+    except (BadValidationFile, OSError) as error:
         print(f"stats_validation_bfcl: {error}", file=sys.stderr)
         return 1
-    show(summary, args.baseline_dir, DEFECTIVE.relative_to(ROOT))
+    show(summary, args.baseline_dir)
     for gap in summary.gaps:
         print(f"stats_validation_bfcl: {gap}", file=sys.stderr)
     return int(bool(summary.gaps) and not args.allow_incomplete)

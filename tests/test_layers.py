@@ -34,6 +34,15 @@ ROOMS = (
         ("seal/environment",),
         (*METHOD, "seal.environment", "httpx", "httpx_aiohttp", "tenacity"),
     ),
+    # What a run writes and every reader needs is pure; the rest reads, prints and draws files.
+    Room(
+        tuple(f"seal/validation/{name}.py" for name in ("log", "metrics", "statistics", "summary")),
+        (*METHOD, "seal.validation"),
+    ),
+    Room(
+        ("seal/validation",),
+        (*METHOD, "seal.validation", "matplotlib", "pyarrow", "rich"),
+    ),
     # A recipe's values, for launcher and trainer alike: neither of their libraries is here.
     Room(
         ("seal/settings",),
@@ -62,13 +71,17 @@ ROOMS = (
         ("seal/launch", "launcher.py"),
         (
             *(*METHOD, "seal.environment", "seal.launch", "seal.settings"),
+            "seal.validation",
             *("dotenv", "filelock", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich"),
             *("pydantic", "yaml"),
         ),
     ),
     Room(
         ("seal/logview",),
-        (*METHOD, "seal.logview", "fastapi", "jinja2", "pydantic", "starlette", "uvicorn"),
+        (
+            *(*METHOD, "seal.logview", "seal.validation"),
+            *("fastapi", "jinja2", "pydantic", "starlette", "uvicorn"),
+        ),
     ),
     Room(
         ("seal/evaluation",),
@@ -77,6 +90,7 @@ ROOMS = (
             "seal.environment",
             "seal.evaluation",
             "seal.launch",
+            "seal.validation",
             *("filelock", "httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
         ),
     ),
@@ -84,9 +98,7 @@ ROOMS = (
         ("seal/study",),
         (
             *METHOD,
-            "seal.evaluation",
-            "seal.launch",
-            "seal.study",
+            *("seal.launch", "seal.study", "seal.validation"),
             *("matplotlib", "numpy", "omegaconf", "pyarrow", "rich", "scipy", "yaml"),
         ),
     ),
@@ -102,6 +114,7 @@ ROOMS = (
         ("seal/train",),
         (
             *(*METHOD, "seal.backbone", "seal.environment", "seal.settings", "seal.train"),
+            "seal.validation",
             *("omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
         ),
     ),

@@ -40,9 +40,9 @@ from benchmarks.output import (
     publish,
     shown,
 )
+from benchmarks.service.job import Figures, Job, Script
 from benchmarks.service.process import ServiceProcess, cpu_seconds, pss_bytes
 from benchmarks.service.references import scripts_of
-from benchmarks.service.replay import Figures, Job, Script
 from benchmarks.service.report import (
     BASE,
     LONG_CONTEXT,

@@ -9,7 +9,7 @@ from typing import Any
 
 from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
 
-from benchmarks.service.replay import Script
+from benchmarks.service.job import Script
 from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
 from seal.formats import render_calls
 

@@ -1,7 +1,7 @@
 """BFCL V3 multi-turn by our own episodes: training's validation, on a model behind an endpoint.
 
 In: evaluation tasks, an `Endpoint`, the environment service. Out: a validation log
-(`seal.records.validation_log`), `0.jsonl`. A task's line is written as soon as the task is
+(`seal.validation.log`), `0.jsonl`. A task's line is written as soon as the task is
 finished, and a task with a line is not played again. If the environment or the endpoint fails, the
 task is tried again and then reported, never scored.
 """
@@ -29,10 +29,10 @@ from seal.evaluation.endpoint import (
     client_of,
     stop_token_ids,
 )
-from seal.evaluation.evaluation_file import EvaluationTask, read_evaluation_file
 from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
 from seal.records.json_lines import append_json_lines
-from seal.records.validation_log import read_log
+from seal.validation.evaluation_file import EvaluationTask, read_evaluation_file
+from seal.validation.log import read_log
 from seal.wire import CONVERSATION_COMPLETED
 
 LOG = "0.jsonl"
@@ -84,7 +84,7 @@ def missing_tasks(tasks: Sequence[EvaluationTask], log: Path) -> list[Evaluation
     """Tasks that a log does not hold; an incomplete last line is removed from the log.
 
     Raises:
-        BadValidationLog: The log is damaged in another way.
+        BadValidationFile: The log is damaged in another way.
     """
     if log.exists():
         # A line without its line end was cut off while it was written. The lines before it stay on

@@ -7,7 +7,6 @@ and the model's figures. An environment service or a vLLM that it starts ends wi
 import asyncio
 import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from seal.evaluation.endpoint import (
     find_endpoint,
     is_url,
 )
-from seal.evaluation.evaluation_file import EVALUATION_FILE, EvaluationTask
 from seal.evaluation.programs import console, progress_bar
 from seal.evaluation.settings import (
     decoding_of,
@@ -41,12 +39,14 @@ from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.launch.recipe import load_recipe
 from seal.launch.service import check_service, start_service, token, urls
+from seal.validation.evaluation_file import EVALUATION_FILE, EvaluationTask
+from seal.validation.files import read_summary
+from seal.validation.tables import show
 
 BFCL_V3, TAU2 = "bfcl_v3", "tau2"
 SUITES = (BFCL_V3, *official_bfcl.CATEGORIES, TAU2)
 OUT = ROOT / "experiments/evaluation"
 """Folder of the evaluations, by model."""
-_SUMMARY = ROOT / "scripts/stats_validation_bfcl.py"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def evaluate(request: Request) -> tuple[ModelFigures, int]:
         RecipeError: The recipe cannot be resolved.
         RunError: A server cannot be started.
         EnvironmentFault: The environment service does not answer.
-        BadValidationLog: The log of bfcl_v3 is damaged.
+        BadValidationFile: The log of bfcl_v3 is damaged.
     """
     recipe = request.recipe()
     if request.suite in official_bfcl.CATEGORIES:
@@ -196,8 +196,10 @@ class _Evaluation:
             endpoint = self._served(self.folder / "vllm.log")
             failed = asyncio.run(self._play(endpoint, missing, log))
         if log.exists() and log.stat().st_size:
-            compared = ["--val-dir", str(self.folder), "--parquet", str(parquet)]
-            subprocess.run([sys.executable, str(_SUMMARY), *compared], check=False)
+            summary = read_summary(self.folder, parquet)
+            show(summary)
+            for gap in summary.gaps:
+                sys.stderr.write(f"evaluate: {gap}\n")
         return failed
 
     async def _play(self, endpoint: Endpoint, missing: Sequence[EvaluationTask], log: Path) -> int:

@@ -17,11 +17,11 @@ import filelock
 from omegaconf import DictConfig
 
 from seal.evaluation.endpoint import Decoding, Endpoint
-from seal.evaluation.evaluation_file import BENCHMARK, EvaluationTask
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.local_model import serving_options, template_kwargs
 from seal.launch.recipe import model_length
 from seal.records.whole_file import write_whole
+from seal.validation.evaluation_file import BENCHMARK, EvaluationTask
 
 SETTINGS = "settings.json"
 

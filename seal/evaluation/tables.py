@@ -21,11 +21,11 @@ from rich.table import Table
 
 from seal.evaluation import official_bfcl, official_tau2
 from seal.evaluation.benchmark import LOG
-from seal.evaluation.evaluation_file import BENCHMARK, EVALUATION_FILE
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.settings import SETTINGS
-from seal.records.validation_log import read_log
-from seal.records.validation_statistics import AVERAGE, rates, suite_results
+from seal.validation.evaluation_file import BENCHMARK, EVALUATION_FILE
+from seal.validation.log import read_log
+from seal.validation.statistics import AVERAGE, rates, suite_results
 
 TABLE_1 = (
     "multi_turn_base",
@@ -58,7 +58,7 @@ def model_figures(name: str, folder: Path) -> ModelFigures:
 
     Raises:
         EvaluationError: The folder holds no evaluation, or a result cannot be read.
-        BadValidationLog: The log of bfcl_v3 cannot be read.
+        BadValidationFile: The log of bfcl_v3 cannot be read.
     """
     suites = [path.parent for path in sorted(folder.glob(f"*/{SETTINGS}"))]
     if not suites:

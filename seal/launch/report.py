@@ -21,7 +21,7 @@ from seal.launch import folders
 from seal.launch.folders import loop_folder
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import ROUNDS
-from seal.records.validation_log import BadValidationLog, Rollout, log_files, read_log
+from seal.validation.log import BadValidationFile, Rollout, log_files, read_log
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def read_validation(path: Path) -> dict[str, list[Rollout]]:
     """The rollouts of a validation log, by suite.
 
     Raises:
-        BadValidationLog: The log cannot be used.
+        BadValidationFile: The log cannot be used.
     """
     suites: dict[str, list[Rollout]] = {}
     for rollout in read_log(path):
@@ -67,7 +67,7 @@ def first_and_last(folder: Path) -> tuple[Path, Path] | None:
     """The first and the last validation log of a run, by step; None if there are fewer than two.
 
     Raises:
-        BadValidationLog: A log is not named after a step.
+        BadValidationFile: A log is not named after a step.
     """
     logs = log_files(folder)
     return (logs[0], logs[-1]) if len(logs) > 1 else None
@@ -77,7 +77,7 @@ def print_report(console: Console, recipe: DictConfig, finished: Finished) -> No
     """Print the report of a finished run."""
     try:
         _validations(console, folders.ROOT / recipe.trainer.validation_data_dir)
-    except BadValidationLog as error:
+    except BadValidationFile as error:
         # The rest of the report does not need the validation logs.
         console.print(f"no pass rates: {error}", style="red", markup=False, highlight=False)
     rounds = list(LineReader(loop_folder(recipe) / ROUNDS).new())

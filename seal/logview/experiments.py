@@ -40,8 +40,8 @@ from seal.records.loop_log import (
     ROUNDS,
     group_of,
 )
-from seal.records.validation_log import Rollout
-from seal.records.validation_metrics import metrics_of_log, suite_of_pass_rate
+from seal.validation.log import Rollout
+from seal.validation.metrics import metrics_of_log, suite_of_pass_rate
 
 VALIDATIONS = "tech_synthetic"
 """Folder among the runs that holds the validation logs of all runs."""

@@ -1,7 +1,7 @@
 """What the lines of a run's files hold, as far as the pages show it.
 
 In: the JSON object of a line. Out: a record, or `BadLine` with the field that is wrong. The trainer
-writes the loop log, verl writes dialogues and metrics. `seal.records.validation_log` reads the
+writes the loop log, verl writes dialogues and metrics. `seal.validation.log` reads the
 lines of validation logs. Fields that are not shown are not read.
 
 Older logs and the copies of `scripts/compare.py --keep` lack some fields. A line that lacks only
@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from seal.logview.growing import Keep
 from seal.records.json_lines import BadLine
 from seal.records.loop_log import turns_by_label
-from seal.records.validation_log import Rollout, rollout_of_line
+from seal.validation.log import Rollout, rollout_of_line
 
 Step = Annotated[int, Field(ge=0, lt=10**12)]
 

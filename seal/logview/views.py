@@ -16,8 +16,8 @@ from seal.logview.experiments import Experiments, Points, Run
 from seal.logview.lines import Dialogue, Round, TrainedRollout, Turn
 from seal.logview.listing import Filters, Listed, listing, ordered
 from seal.logview.messages import Message, cut_dialogue
-from seal.records import validation_log
-from seal.records.validation_statistics import rates, suite_results
+from seal.validation.log import Rollout
+from seal.validation.statistics import rates, suite_results
 
 _METRIC_POINTS = 500
 """Last values of a metric that are drawn."""
@@ -238,12 +238,12 @@ def _dialogue(
     )
 
 
-def _turns(rollout: validation_log.Rollout) -> list[Turn]:
+def _turns(rollout: Rollout) -> list[Turn]:
     """Labels of the turns; validation logs give no reasons."""
     return [Turn(label=label, reason="") for label in rollout.labels]
 
 
-def _limit(rollout: TrainedRollout | validation_log.Rollout) -> str:
+def _limit(rollout: TrainedRollout | Rollout) -> str:
     """The limit that ended a rollout; "" if none did. Older logs do not name it."""
     return rollout.exit_status or "truncated" if rollout.truncated else ""
 

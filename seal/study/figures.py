@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#000000")
-"""Okabe and Ito's palette, which is safe for the colour-blind; more lines differ by their style."""
+from seal.validation.plot import COLOURS
+
 STYLES = ("-", "--", ":", "-.")
 _PANEL = (5.2, 3.2)
 _COLUMNS = 3

@@ -19,8 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 from seal.launch.resume import flat
 from seal.records.json_lines import LineReader, json_lines, read_json_lines
 from seal.records.loop_log import DONE, PHASES, ROLLOUTS, ROUNDS
-from seal.records.validation_log import BadValidationLog, Rollout, read_folder
 from seal.study.definition import StudyError
+from seal.validation.log import BadValidationFile, Rollout, read_folder
 
 FINISHED, UNFINISHED, ABSENT = "finished", "unfinished", "absent"
 _LEFT_OUT_OF_A_RECORD = ("command_line", "ray_address", "host")
@@ -137,7 +137,7 @@ def read_run(root: Path, name: str) -> RunLogs:
             metrics=metrics,
             validations=logs,
         )
-    except (OSError, ValueError, KeyError, BadValidationLog) as error:
+    except (OSError, ValueError, KeyError, BadValidationFile) as error:
         if not ended:
             return unfinished
         raise StudyError(f"the logs of {name} cannot be read: {error}") from error

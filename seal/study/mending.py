@@ -20,10 +20,10 @@ from typing import Any
 from seal.coevolution.interface import INITIAL
 from seal.records.json_lines import LineReader, json_lines
 from seal.records.loop_log import ROUNDS
-from seal.records.validation_log import Rollout, read_folder
-from seal.records.validation_metrics import metrics_of_log
 from seal.records.whole_file import write_whole
 from seal.study.logs import places
+from seal.validation.log import Rollout, read_folder
+from seal.validation.metrics import metrics_of_log
 
 
 def mend(root: Path, name: str) -> list[str]:
@@ -34,7 +34,7 @@ def mend(root: Path, name: str) -> list[str]:
 
     Raises:
         BadLine: A line of a log holds no object.
-        BadValidationLog: A validation log cannot be used, or there is none.
+        BadValidationFile: A validation log cannot be used, or there is none.
     """
     _, experiment, validation = places(root, name)
     rounds = list(LineReader(experiment / "loop" / ROUNDS).new())

@@ -10,10 +10,10 @@ from statistics import fmean
 
 import numpy as np
 
-from seal.records.validation_statistics import AVERAGE, rates, suite_results
 from seal.study.definition import Study, StudyError
 from seal.study.intervals import Matrix
 from seal.study.logs import RunLogs
+from seal.validation.statistics import AVERAGE, rates, suite_results
 
 LAST, DECLARED, DEVELOPMENT, BEST = "last", "declared", "development", "best"
 """Rules that name a step: the last step, the study's declared step, the step with the best score on

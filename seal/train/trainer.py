@@ -25,7 +25,6 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from seal.coevolution.interface import Interface
 from seal.coevolution.weights import batch_weights
 from seal.records.loop_log import LoopLog
-from seal.records.validation_metrics import validation_metrics
 from seal.settings.rules import check_best_metric
 from seal.settings.sections import read_settings
 from seal.train import gate, validation
@@ -37,6 +36,7 @@ from seal.train.replay import WholeGroupReplayBuffer
 from seal.train.round_batch import RoundBatch
 from seal.train.round_log import RoundLog
 from seal.train.state import LoopState, after_round, loop_config
+from seal.validation.metrics import validation_metrics
 from seal.wire import InterfaceReply
 
 TRAINER_MODE = "seal"

@@ -1,7 +1,7 @@
 """Validations: which suites are played, and the best score.
 
 In: the recipe, verl's loader of the validation data, and the metrics of a validation
-(`seal.records.validation_metrics`). Out: the loader for one validation, and the loop's state with
+(`seal.validation.metrics`). Out: the loader for one validation, and the loop's state with
 the best score so far.
 
 Suites that `seal.rare_suites` names are played only before the first step and after the last one. A

@@ -13,9 +13,9 @@ import pytest
 from benchmarks.output import figures_table, text_of
 from benchmarks.service import report as bench_report
 from benchmarks.service import soak
+from benchmarks.service.job import Figures, Job, Script
 from benchmarks.service.process import ServiceFailed, ServiceProcess, cpu_seconds, pss_bytes
 from benchmarks.service.references import BEFORE_ITS_REVEAL, in_one_step, scripts_of, verdict
-from benchmarks.service.replay import Figures, Job, Script
 from benchmarks.service.report import BASE, LONG_CONTEXT, TRAINING, Latency, Row, Target, percentile
 from env_service.environments.bfcl.tasks import load_tasks
 

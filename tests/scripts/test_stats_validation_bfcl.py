@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import stats_validation_bfcl
 from stats_validation_bfcl import main
+
+from seal.validation import files
 
 ROOT = Path(__file__).resolve().parents[2]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -295,7 +296,7 @@ def test_a_missing_list_of_defective_tasks_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(stats_validation_bfcl, "DEFECTIVE", ROOT / "data/none.json")
+    monkeypatch.setattr(files, "DEFECTIVE", ROOT / "data/none.json")
     assert main([f"--val-dir={val}", f"--parquet={parquet}"]) == 0
     assert "no list of defective tasks (data/none.json)" in capsys.readouterr().out
 

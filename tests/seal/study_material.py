@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from seal.coevolution.interface import INITIAL, Interface
 from seal.launch.resume import flat
 from seal.records.loop_log import group_of
-from seal.records.validation_metrics import validation_metrics
 from seal.train.round import RolloutRecord
+from seal.validation.metrics import validation_metrics
 from seal.wire import TurnDiagnosis
 
 CONFIG = {

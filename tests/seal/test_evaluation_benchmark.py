@@ -22,11 +22,11 @@ from seal.evaluation.benchmark import (
     spread,
 )
 from seal.evaluation.endpoint import Decoding, find_endpoint
-from seal.evaluation.evaluation_file import EvaluationTask
 from seal.evaluation.faults import EvaluationError
 from seal.logview.lines import Dialogue, parsed
 from seal.records.loop_log import group_of
-from seal.records.validation_log import BadValidationLog, read_log
+from seal.validation.evaluation_file import EvaluationTask
+from seal.validation.log import BadValidationFile, read_log
 from seal.wire import CONVERSATION_COMPLETED
 
 DECODING = Decoding("hermes", 0.0, 100, 300, 400)
@@ -205,7 +205,7 @@ def test_faults_here_and_there_do_not_end_an_evaluation(tmp_path: Path) -> None:
 def test_a_damaged_log_is_an_error(tmp_path: Path) -> None:
     log = tmp_path / "0.jsonl"
     log.write_text('{"step": 0}\n')
-    with pytest.raises(BadValidationLog):
+    with pytest.raises(BadValidationFile):
         missing_tasks([task(1)], log)
 
 
@@ -247,5 +247,5 @@ def test_an_evaluation_file_has_evaluation_tasks(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="training tasks"):
         read_tasks(path)
     path.write_text("no parquet")
-    with pytest.raises(EvaluationError, match="prepare_bfcl"):
+    with pytest.raises(BadValidationFile, match="prepare_bfcl"):
         read_tasks(path)

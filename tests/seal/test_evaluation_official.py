@@ -25,14 +25,14 @@ from scripted_endpoint import serving
 
 from seal.evaluation import official_bfcl, official_tau2
 from seal.evaluation.endpoint import Endpoint
-from seal.evaluation.evaluation_file import EVALUATION_FILE
 from seal.evaluation.faults import EvaluationError
 from seal.evaluation.official_bfcl import CATEGORIES, PYTHON, REGISTRY_NAME
 from seal.evaluation.programs import watch
 from seal.evaluation.settings import SETTINGS, keep_settings
 from seal.evaluation.tables import BFCL_V4, MEMORY, TABLE_1, TAU2, WEB, model_figures, tables
 from seal.launch.processes import Family
-from seal.records.validation_statistics import AVERAGE
+from seal.validation.evaluation_file import EVALUATION_FILE
+from seal.validation.statistics import AVERAGE
 
 CONNECTION_LOST = "Traceback\n  ...\nopenai.APIConnectionError: Connection error.\n"
 TOO_LONG = "Traceback\n  ...\nopenai.BadRequestError: Error code: 400 - context length\n"

@@ -14,9 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from seal.records.validation_statistics import AVERAGE
-from seal.records.validation_summary import SummaryRow
-from seal.study.validation_files import Summary
+from seal import ROOT
+from seal.validation import files
+from seal.validation.files import Summary
+from seal.validation.statistics import AVERAGE
+from seal.validation.summary import SummaryRow
 
 _WIDTH_WITHOUT_TERMINAL = 120
 """Of the tables in a file or a pipe."""
@@ -81,11 +83,8 @@ def _lengths(row: SummaryRow) -> tuple[str, str]:
     )
 
 
-def notes(summary: Summary, baseline_dir: Path | None, list_name: Path) -> Iterator[str]:
-    """What a reader has to know about the tables.
-
-    `list_name` is what the list of defective tasks would be called, if the summary has none.
-    """
+def notes(summary: Summary, baseline_dir: Path | None) -> Iterator[str]:
+    """What a reader has to know about the tables."""
     yield "Intervals: Wilson. Average: unweighted mean of the categories, its interval of all n."
     if any(_has_lengths(row) for row in summary.rows):
         yield "tokens: of a rollout after its prompt, mean; cut %: rollouts that a limit ended."
@@ -96,6 +95,7 @@ def notes(summary: Summary, baseline_dir: Path | None, list_name: Path) -> Itera
             "independent of each other, so the intervals are too narrow."
         )
     if summary.defective is None:
+        list_name = files.DEFECTIVE.relative_to(ROOT)
         yield f"There is no list of defective tasks ({list_name}): all figures are with them."
     else:
         named = ", ".join(sorted(summary.defective)) or "none, so without them is the same"
@@ -109,7 +109,7 @@ def notes(summary: Summary, baseline_dir: Path | None, list_name: Path) -> Itera
         )
 
 
-def show(summary: Summary, baseline_dir: Path | None, list_name: Path) -> None:
+def show(summary: Summary, baseline_dir: Path | None = None) -> None:
     """Print tables and notes."""
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
     defective = summary.defective or frozenset()
@@ -118,7 +118,7 @@ def show(summary: Summary, baseline_dir: Path | None, list_name: Path) -> None:
     for table in tables(rows, summary.baseline is not None, spaces=int(console.width >= 100)):
         console.print(table)
         console.print()
-    for note in notes(summary, baseline_dir, list_name):
+    for note in notes(summary, baseline_dir):
         console.print(note, markup=False, highlight=False)
 
 

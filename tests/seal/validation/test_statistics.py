@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seal.records import validation_statistics
-from seal.records.validation_log import Rollout
-from seal.records.validation_statistics import (
+from seal.validation import statistics
+from seal.validation.log import Rollout
+from seal.validation.statistics import (
     AVERAGE,
     Z_95,
     Interval,
@@ -24,7 +24,7 @@ COUNTS = st.integers(0, 400).flatmap(lambda k: st.tuples(st.just(k), st.integers
 
 
 def test_worked_examples() -> None:
-    assert doctest.testmod(validation_statistics).failed == 0
+    assert doctest.testmod(statistics).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from statistics import NormalDist, fmean
 
-from seal.records.validation_log import Rollout
+from seal.validation.log import Rollout
 
 AVERAGE = "average of categories"
 Z_95 = NormalDist().inv_cdf(0.975)

@@ -1,8 +1,8 @@
 import pytest
 
-from seal.records.validation_log import BadValidationLog, Rollout
-from seal.records.validation_statistics import AVERAGE
-from seal.records.validation_summary import (
+from seal.validation.log import BadValidationFile, Rollout
+from seal.validation.statistics import AVERAGE
+from seal.validation.summary import (
     Expected,
     baseline_step,
     complaints,
@@ -62,10 +62,10 @@ def test_an_average_without_a_category_is_said() -> None:
 
 def test_foreign_tasks_are_refused() -> None:
     for foreign in (rollout("tau_1"), rollout("base_1", suite="fixed")):
-        with pytest.raises(BadValidationLog, match="is not in the evaluation file"):
+        with pytest.raises(BadValidationFile, match="is not in the evaluation file"):
             results_of({0: [foreign]}, EXPECTED, "val")
     other = Rollout(1, 0, "benchmark", "base_1", "miss", 1.0, ())
-    with pytest.raises(BadValidationLog, match="line 1: task 'base_1' is of category 'miss'"):
+    with pytest.raises(BadValidationFile, match="line 1: task 'base_1' is of category 'miss'"):
         results_of({0: [other]}, EXPECTED, "val")
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from seal.records.validation_log import Rollout
-from seal.records.validation_metrics import metrics_of_log, validation_metrics
-from seal.records.validation_statistics import AVERAGE, rates, task_results
+from seal.validation.log import Rollout
+from seal.validation.metrics import metrics_of_log, validation_metrics
+from seal.validation.statistics import AVERAGE, rates, task_results
 
 CUT: Any = {"truncated": True, "exit_status": "step_limit"}
 ANSWERED: Any = {"truncated": False, "exit_status": "completed"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
-from seal.evaluation.faults import EvaluationError
+from seal.validation.log import BadValidationFile
 
 EVALUATION_FILE = "bfcl_eval_400.parquet"
 BENCHMARK = "benchmark"
@@ -33,15 +33,15 @@ def read_evaluation_file(parquet: Path) -> list[EvaluationTask]:
     """The tasks in the order of the rows; a task with several rollouts occurs as many times.
 
     Raises:
-        EvaluationError: The file is missing or is no evaluation file.
+        BadValidationFile: The file is missing or is no evaluation file.
     """
     if not parquet.is_file():
-        raise EvaluationError(f"--parquet {parquet} is no file; make it: scripts/prepare_bfcl.py")
+        raise BadValidationFile(f"--parquet {parquet} is no file; make it: scripts/prepare_bfcl.py")
     try:
         rows = pyarrow.parquet.ParquetFile(parquet).read().to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).partition("\n")[0]
-        raise EvaluationError(
+        raise BadValidationFile(
             f"--parquet {parquet} cannot be read as parquet: {reason}; expected an evaluation file "
             "of scripts/prepare_bfcl.py"
         ) from None
@@ -53,7 +53,7 @@ def read_evaluation_file(parquet: Path) -> list[EvaluationTask]:
             rollouts = int(row.get("__rollout_n__", 1))
             "".join(named)  # a TypeError unless all are text
         except (KeyError, TypeError, ValueError):
-            raise EvaluationError(
+            raise BadValidationFile(
                 f"--parquet {parquet}, row {number}: no extra_info with suite, task_id and "
                 "category; expected an evaluation file of scripts/prepare_bfcl.py"
             ) from None

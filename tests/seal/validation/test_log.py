@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seal.records.validation_log import BadValidationLog, log_files, read_folder, read_log
+from seal.validation.log import BadValidationFile, log_files, read_folder, read_log
 
 LINE = {
     "task_id": "multi_turn_base_1",
@@ -84,7 +84,7 @@ def test_logs_go_by_step_not_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_rollout(tmp_path: Path, line: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadValidationLog, match=words):
+    with pytest.raises(BadValidationFile, match=words):
         read_log(log(tmp_path, line))
 
 
@@ -101,26 +101,26 @@ def test_a_line_that_is_no_rollout(tmp_path: Path, line: dict[str, Any], words: 
 )
 def test_a_broken_file(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "10.jsonl").write_bytes(content)
-    with pytest.raises(BadValidationLog, match=words):
+    with pytest.raises(BadValidationFile, match=words):
         read_folder(tmp_path)
 
 
 def test_a_folder_without_usable_logs(tmp_path: Path) -> None:
-    with pytest.raises(BadValidationLog, match="no validation logs"):
+    with pytest.raises(BadValidationFile, match="no validation logs"):
         read_folder(tmp_path)
-    with pytest.raises(BadValidationLog, match="does not exist"):
+    with pytest.raises(BadValidationFile, match="does not exist"):
         read_folder(tmp_path / "none")
-    with pytest.raises(BadValidationLog, match="is no folder"):
+    with pytest.raises(BadValidationFile, match="is no folder"):
         read_folder(log(tmp_path, LINE))
     log(tmp_path, LINE, name="010.jsonl")
-    with pytest.raises(BadValidationLog, match="of the same step"):
+    with pytest.raises(BadValidationFile, match="of the same step"):
         read_folder(tmp_path)
     log(tmp_path, LINE, name="00.notes.jsonl")
-    with pytest.raises(BadValidationLog, match="not named after a step"):
+    with pytest.raises(BadValidationFile, match="not named after a step"):
         read_folder(tmp_path)
 
 
 def test_a_log_that_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "0.jsonl").mkdir()
-    with pytest.raises(BadValidationLog, match="cannot read .*directory"):
+    with pytest.raises(BadValidationFile, match="cannot read .*directory"):
         read_folder(tmp_path)

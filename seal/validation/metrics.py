@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from seal.records.loop_log import exit_shares, mixed_group_share
-from seal.records.validation_log import Rollout
+from seal.validation.log import Rollout
 
 COMPLETED = "completed"
 """Exit status (`seal.wire.ExitStatus`) of a dialogue that no limit cut."""

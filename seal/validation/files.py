@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seal.evaluation.evaluation_file import read_evaluation_file
-from seal.evaluation.faults import EvaluationError
+from seal import ROOT
 from seal.records.json_lines import BadLine, read_json_lines
-from seal.records.validation_log import read_folder
-from seal.records.validation_summary import (
+from seal.validation.evaluation_file import read_evaluation_file
+from seal.validation.log import BadValidationFile, read_folder
+from seal.validation.summary import (
     Expected,
     Results,
     SummaryRow,
@@ -22,6 +22,9 @@ from seal.records.validation_summary import (
     results_of,
     summarise,
 )
+
+DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
+"""The list of defective tasks, made by scripts/prepare_bfcl.py."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ def read_summary(
     val_dir: Path,
     parquet: Path,
     *,
-    bfcl_jsonl: Path | None,
-    baseline_dir: Path | None,
-    defective: Path | None,
+    bfcl_jsonl: Path | None = None,
+    baseline_dir: Path | None = None,
+    defective: Path | None = None,
 ) -> Summary:
     """Read and summarise a run's validations.
 
@@ -55,16 +58,19 @@ def read_summary(
         parquet: The run's evaluation file.
         bfcl_jsonl: BFCL's tasks, which the evaluation file is compared with; None: no check.
         baseline_dir: Logs of the run to compare with; None: no comparison.
-        defective: List of defective tasks; None: no figures without them.
+        defective: List of defective tasks; None: DEFECTIVE, and if there is no such file, no
+            figures without them.
 
     Raises:
-        EvaluationError: A file cannot be used.
-        BadValidationLog: A log cannot be used.
+        BadValidationFile: A file cannot be used.
+        BadValidationFile: A log cannot be used.
     """
     suites = evaluation_tasks(parquet)
     if bfcl_jsonl:
         check_known(suites, bfcl_jsonl)
     left_out = None
+    if defective is None and DEFECTIVE.exists():
+        defective = DEFECTIVE
     if defective:
         left_out = defective_tasks(defective) & set().union(*suites.values())
     run = read_folder(val_dir)
@@ -76,7 +82,7 @@ def read_summary(
         gaps += complaints(baseline, suites, str(baseline_dir))
         steps = next(iter(baseline.values()))
         if all(baseline_step(step, steps) is None for step in next(iter(results.values()))):
-            raise EvaluationError(
+            raise BadValidationFile(
                 f"--baseline-dir {baseline_dir} has no step of --val-dir {val_dir}; leave in it "
                 "only the one log that every step is to be compared with"
             )
@@ -88,7 +94,7 @@ def evaluation_tasks(parquet: Path) -> dict[str, dict[str, Expected]]:
     """The tasks that a validation should hold, by suite and task id.
 
     Raises:
-        EvaluationError: The file is missing or is no evaluation file.
+        BadValidationFile: The file is missing or is no evaluation file.
     """
     suites: dict[str, dict[str, Expected]] = {}
     for task in read_evaluation_file(parquet):
@@ -96,7 +102,9 @@ def evaluation_tasks(parquet: Path) -> dict[str, dict[str, Expected]]:
         earlier = of_suite[task.task_id].rollouts if task.task_id in of_suite else 0
         of_suite[task.task_id] = Expected(task.category, earlier + 1)
     if "train" in suites or not suites:
-        raise EvaluationError(f"--parquet {parquet} holds no evaluation tasks; is it for training?")
+        raise BadValidationFile(
+            f"--parquet {parquet} holds no evaluation tasks; is it for training?"
+        )
     return dict(sorted(suites.items()))
 
 
@@ -104,21 +112,21 @@ def check_known(suites: Mapping[str, Mapping[str, Expected]], path: Path) -> Non
     """Check that multi_turn_processed.jsonl holds every task, in the same category.
 
     Raises:
-        EvaluationError: It does not, or cannot be read.
+        BadValidationFile: It does not, or cannot be read.
     """
     if not path.is_file():
-        raise EvaluationError(
+        raise BadValidationFile(
             f"--bfcl-jsonl {path} does not exist; .venv/bin/python scripts/prepare_bfcl.py makes "
             "env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl"
         )
     try:
         known = dict(read_json_lines(path, lambda _, line: (line.get("id"), line.get("category"))))
     except BadLine as error:
-        raise EvaluationError(f"--bfcl-jsonl {error}") from None
+        raise BadValidationFile(f"--bfcl-jsonl {error}") from None
     for tasks in suites.values():
         for task, expected in tasks.items():
             if known.get(task) != expected.category:
-                raise EvaluationError(
+                raise BadValidationFile(
                     f"--bfcl-jsonl {path} has no task {task!r} of category {expected.category!r}, "
                     "as --parquet does; expected the file of scripts/prepare_bfcl.py"
                 )
@@ -128,14 +136,14 @@ def defective_tasks(path: Path) -> frozenset[str]:
     """Ids in a list of defective tasks.
 
     Raises:
-        EvaluationError: The file is missing or is no such list.
+        BadValidationFile: The file is missing or is no such list.
     """
     try:
         return frozenset(task["task_id"] for task in json.loads(path.read_bytes())["tasks"])
     except OSError as error:
-        raise EvaluationError(f"--defective {path} cannot be read: {error.strerror}") from None
+        raise BadValidationFile(f"--defective {path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise EvaluationError(
+        raise BadValidationFile(
             f"{path} is no list of defective tasks; expected the JSON object "
             '{"tasks": [{"task_id": "..."}, ...]}'
         ) from None

@@ -13,8 +13,11 @@ from typing import Any
 from seal.records.json_lines import BadLine, read_json_lines
 
 
-class BadValidationLog(Exception):
-    """A log cannot be used; the message says which file and line, what is wrong, and what to do."""
+class BadValidationFile(Exception):
+    """A log or an evaluation file cannot be used.
+
+    The message says which file and line, what is wrong, and what to do.
+    """
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,13 @@ def log_files(folder: Path) -> list[Path]:
     """The logs of a folder, ordered by step; none if there is no such folder.
 
     Raises:
-        BadValidationLog: A file is not named after a step, or two files are of the same step.
+        BadValidationFile: A file is not named after a step, or two files are of the same step.
     """
     by_step: dict[int, Path] = {}
     for path in sorted(folder.glob("*.jsonl")):
         other = by_step.setdefault(_step(path), path)
         if other != path:
-            raise BadValidationLog(
+            raise BadValidationFile(
                 f"{other} and {path} are logs of the same step; leave one of them in the folder"
             )
     return [by_step[step] for step in sorted(by_step)]
@@ -66,14 +69,14 @@ def read_folder(folder: Path) -> dict[int, tuple[Rollout, ...]]:
     """Every log of a folder, by step in ascending order.
 
     Raises:
-        BadValidationLog: There is none, or one of them cannot be used.
+        BadValidationFile: There is none, or one of them cannot be used.
     """
     if not folder.is_dir():
         found = "is no folder" if folder.exists() else "does not exist"
-        raise BadValidationLog(f"{folder} {found}; expected a folder of validation logs")
+        raise BadValidationFile(f"{folder} {found}; expected a folder of validation logs")
     logs = log_files(folder)
     if not logs:
-        raise BadValidationLog(
+        raise BadValidationFile(
             f"no validation logs (<step>.jsonl) in {folder}; has the run validated yet?"
         )
     return {_step(log): read_log(log) for log in logs}
@@ -83,7 +86,7 @@ def read_log(path: Path) -> tuple[Rollout, ...]:
     """The rollouts of one log, in the order of its lines.
 
     Raises:
-        BadValidationLog: The log cannot be read or is empty, or a line is no rollout of its step.
+        BadValidationFile: The log cannot be read or is empty, or a line is no rollout of its step.
     """
     step = _step(path)
 
@@ -98,18 +101,18 @@ def read_log(path: Path) -> tuple[Rollout, ...]:
     try:
         rollouts = tuple(read_json_lines(path, keep))
     except BadLine as error:
-        raise BadValidationLog(str(error)) from None
+        raise BadValidationFile(str(error)) from None
     except OSError as error:
-        raise BadValidationLog(f"cannot read {path}: {error.strerror}") from None
+        raise BadValidationFile(f"cannot read {path}: {error.strerror}") from None
     if not rollouts:
-        raise BadValidationLog(f"{path} is empty: the validation of this step did not finish")
+        raise BadValidationFile(f"{path} is empty: the validation of this step did not finish")
     return rollouts
 
 
 def _step(path: Path) -> int:
     # isdecimal alone allows digits of other scripts.
     if not (path.stem.isascii() and path.stem.isdecimal()):
-        raise BadValidationLog(f"{path} is not named after a step; expected e.g. 10.jsonl")
+        raise BadValidationFile(f"{path} is not named after a step; expected e.g. 10.jsonl")
     return int(path.stem)
 
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from seal.records.validation_log import BadValidationLog, Rollout
-from seal.records.validation_statistics import TaskResult, differences, rates, task_results
+from seal.validation.log import BadValidationFile, Rollout
+from seal.validation.statistics import TaskResult, differences, rates, task_results
 
 NAMED = 5
 """Task ids that a complaint names."""
@@ -75,7 +75,7 @@ def results_of(
     played at the first and the last step only. These two steps have all suites, even empty ones.
 
     Raises:
-        BadValidationLog: A task is not expected, or in another category.
+        BadValidationFile: A task is not expected, or in another category.
     """
     results: Results = {suite: {} for suite in expected}
     for step, rollouts in run.items():
@@ -84,12 +84,12 @@ def results_of(
             line = f"{where}, step {step}, line {rollout.line}: task {rollout.task_id!r}"
             task = expected.get(rollout.suite, {}).get(rollout.task_id)
             if task is None:
-                raise BadValidationLog(
+                raise BadValidationFile(
                     f"{line} of suite {rollout.suite!r} is not in the evaluation file; is it the "
                     "log of a run with another --parquet?"
                 )
             if rollout.category != task.category:
-                raise BadValidationLog(
+                raise BadValidationFile(
                     f"{line} is of category {rollout.category!r}, in the evaluation file of "
                     f"{task.category!r}; is it the log of another benchmark?"
                 )

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seal.records.validation_statistics import AVERAGE
-from seal.records.validation_summary import SummaryRow
-from seal.study.figures import COLOURS
+from seal.validation.statistics import AVERAGE
+from seal.validation.summary import SummaryRow
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#000000")
+"""Okabe and Ito's palette, which is safe for the colour-blind; more lines differ by their style."""
 
 
 def write_plot(path: Path, rows: Sequence[SummaryRow]) -> None:
