@@ -30,9 +30,10 @@ part 'environments' bash install.sh --dev
 part 'lint' "$trainer" -m ruff check .
 part 'format' "$trainer" -m ruff format --check .
 part 'types, trainer' "$trainer" -m mypy --exclude '^tests/env_service/' \
-    launcher.py seal scripts benchmarks tests
+    launcher.py seal scripts benchmarks examples tests
 part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service tests/env_service
-part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/benchmarks tests/test_layers.py
+part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/benchmarks \
+    tests/examples tests/test_layers.py
 part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats seal/settings \
     seal/launch seal/logview seal/study seal/backbone/system_note.py seal/train/{round,validation}.py \
     benchmarks/gpu_smoke/figures.py benchmarks/output.py benchmarks/service/report.py

@@ -39,6 +39,7 @@ ROOMS = {
     "seal/study": Box("compares recipes", 445, 110),
     "benchmarks": Box("measurements", 780, 110),
     "seal/evaluation": Box("runs official programs", 445, 200),
+    "examples": Box("the method in one file", 960, 110),
     "seal/warm_up": Box("supervised training", 780, 200),
     "seal/logview": Box("pages over runs", 90, 290),
     "seal/export": Box("checkpoint to model", 90, 200),

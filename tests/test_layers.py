@@ -127,6 +127,14 @@ ROOMS = (
             *("matplotlib", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
         ),
     ),
+    # The whole method in one process, with the toy environment and no trainer.
+    Room(
+        ("examples",),
+        (
+            *("env_service.environments.base", "env_service.environments.toy"),
+            *("seal.coevolution", "seal.formats", "seal.wire", "numpy"),
+        ),
+    ),
     Room(
         ("env_service/environments/bfcl",),
         (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
@@ -178,6 +186,7 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
         "env_service/app.py": "def f():\n    import bfcl_eval.utils\n",
         "env_service/environments/bfcl/tasks.py": "import bfcl_eval, seal.environment.client\n",
         "seal/launch/check/host.py": "from seal.launch import folders, run\n",
+        "examples/seal_loop.py": "import numpy, torch\n",
         "launcher.py": "import seal.train.main\n",
     }
     for name, text in planted.items():
@@ -186,6 +195,7 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
     assert sorted(violations(tmp_path)) == [
         "env_service/app.py imports bfcl_eval.utils",
         "env_service/environments/bfcl/tasks.py imports seal.environment.client",
+        "examples/seal_loop.py imports torch",
         "launcher.py imports seal.train.main",
         "seal/coevolution/weights.py imports torch",
         "seal/environment/client.py imports seal.train",

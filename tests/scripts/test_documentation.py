@@ -13,7 +13,7 @@ ROOT_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY
 PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```[\s\S]*?^```|^    [^\n]*$", re.MULTILINE)
 PATH = re.compile(
-    r"`((?:seal|env_service|scripts|benchmarks|tests|exp|requirements|docs|data|evidence)/[\w./-]+)`"
+    r"`((?:seal|env_service|scripts|benchmarks|examples|tests|exp|requirements|docs|data|evidence)/[\w./-]+)`"
 )
 MADE_LATER = "env_service/environments/bfcl/bfcl_data/"
 
