@@ -12,11 +12,11 @@ from dotenv import load_dotenv
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from seal.environment.client import EnvironmentFault
+from seal.client.client import EnvironmentFault
 from seal.launch import folders
+from seal.launch.check.all_checks import check
 from seal.launch.check.finding import Level
 from seal.launch.check.table import print_findings
-from seal.launch.check.whole import check
 from seal.launch.folders import RunError
 from seal.launch.interrupts import ignore_interrupts, interrupt_once
 from seal.launch.processes import Family

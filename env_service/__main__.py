@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
@@ -26,7 +25,8 @@ from env_service.live import LiveEpisodes
 from env_service.log import StandardError, log_to_stderr
 from env_service.metrics import Metrics
 from env_service.workers.pool import Limits, WorkerPool
-from seal.environment.access_token import TOKEN_VARIABLE, TokenError, is_loopback, read_token
+from seal.client.access_token import TOKEN_VARIABLE, TokenError, is_loopback, read_token
+from seal.client.listening import CannotStart, listen
 
 logger = logging.getLogger("env_service")
 
@@ -37,10 +37,6 @@ KEEP_ALIVE_S = 300
 proxies 60), so no request meets a connection that the service is closing."""
 _EXPIRE_EVERY_S = 5.0
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
-
-
-class CannotStart(Exception):
-    """The service cannot start; the message says why and what to do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +76,7 @@ async def _serve(args: argparse.Namespace, log: StandardError) -> None:
             sys.stdout.write(f"self check passed: {', '.join(names)}\n")
         return
     token = _token(args)
-    with _listen(args.host, args.port) as listening:
+    with listen(args.host, args.port) as listening:
         async with _started(pool):
             live = LiveEpisodes(pool, limits, metrics)
             # A web page cannot guess a token. Without a token, only known host names are served.
@@ -238,27 +234,6 @@ def _at_least_one(text: str) -> int:
         if value >= 1:
             return value
     raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Open the port here, so that a taken port gives one sentence and not a traceback."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        # Without the protocol's number asyncio leaves Nagle's algorithm on: 40 ms for each answer.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    except OSError as error:
-        raise CannotStart(f"cannot open a socket ({error.strerror})") from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen()
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise CannotStart(
-            f"cannot listen on {host}:{port} ({error}); stop what uses the port or choose another "
-            "with --port"
-        ) from error
-    return listening
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from env_service.errors import ServiceError
 from env_service.metrics import Metrics
 from env_service.workers.frames import Spec
 from env_service.workers.pool import Limits, WorkerPool
-from env_service.workers.worker import Journal
+from env_service.workers.worker_handle import Journal
 from seal.wire import ExitStatus, Message
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from seal.backbone import checks as checks
 from seal.backbone.loading import Backbone, BackboneError, load_backbone
 from seal.backbone.prompt_budget import largest_interface, prompt_limit, remedy
 from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
-from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.launch.folders import RunError
 from seal.launch.interrupts import interrupt_once
 from seal.launch.listening import free_port
@@ -105,7 +105,7 @@ def opened(recipe: DictConfig, ids: Sequence[str], console: Console) -> list[Pro
     return asyncio.run(fetch())
 
 
-def findings_table(findings: Sequence[checks.Finding]) -> Table:
+def findings_table(findings: Sequence[checks.TemplateCheck]) -> Table:
     """A row for each check."""
     table = Table("check", "", "detail")
     for one in findings:

@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 
 from seal import ROOT
-from seal.environment.client import EnvironmentFault
+from seal.client.client import EnvironmentFault
 from seal.evaluation.endpoint import STRUCTURED, is_url
 from seal.evaluation.evaluate import SUITES, Request, evaluate
 from seal.evaluation.faults import EvaluationError

@@ -49,7 +49,7 @@ ROOMS = {
     "env_service": Box("tools and verifier", 960, 290),
     "seal/backbone": Box("tokenizer, template", 780, 380),
     "seal/settings": Box("a recipe, typed", 695, 470),
-    "seal/environment": Box("client, dialogue loop", 780, 560),
+    "seal/client": Box("client, dialogue loop", 780, 560),
     "seal/validation": Box("logs, pass rates", 350, 560),
     "seal/records": Box("what a run leaves", 260, 685),
     "seal/coevolution": Box("the paper", 440, 685),

@@ -23,7 +23,7 @@ from transfer_queue import KVBatchMeta
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
-from seal.environment.client import EnvironmentFault
+from seal.client.client import EnvironmentFault
 from seal.launch.recipe import EXP, load_recipe
 from seal.train.trainer import SealTrainer
 

@@ -20,7 +20,7 @@ from typed import sections_with
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.workers.rollout.replica import TokenOutput
 
-from seal.environment.client import EnvironmentClient
+from seal.client.client import EnvironmentClient
 from seal.launch.recipe import EXP, load_recipe
 from seal.train import agent_loop
 from seal.train.agent_loop import SealAgentLoop

@@ -31,8 +31,8 @@ ROOMS = (
         (*METHOD, "jsonschema"),
     ),
     Room(
-        ("seal/environment",),
-        (*METHOD, "seal.environment", "httpx", "httpx_aiohttp", "tenacity"),
+        ("seal/client",),
+        (*METHOD, "seal.client", "httpx", "httpx_aiohttp", "tenacity"),
     ),
     # What a run writes and every reader needs is pure; the rest reads, prints and draws files.
     Room(
@@ -46,7 +46,7 @@ ROOMS = (
     # A recipe's values, for launcher and trainer alike: neither of their libraries is here.
     Room(
         ("seal/settings",),
-        (*METHOD, "seal.environment.addresses", "seal.settings", *SETTINGS_STACK),
+        (*METHOD, "seal.client.addresses", "seal.settings", *SETTINGS_STACK),
     ),
     # A process of its own: neither the launcher nor its checks wait for torch.
     Room(("seal/launch/check/all_reduce.py",), ("torch",)),
@@ -55,9 +55,9 @@ ROOMS = (
         ("seal/launch/check",),
         (
             *(
-                "seal.environment.access_token",
+                "seal.client.access_token",
                 "seal.records.checkpoint_folder",
-                "seal.environment.client",
+                "seal.client.client",
                 "seal.launch.check",
             ),
             *("seal.launch.data_files", "seal.launch.folders", "seal.launch.gpus"),
@@ -70,7 +70,7 @@ ROOMS = (
     Room(
         ("seal/launch", "launcher.py"),
         (
-            *(*METHOD, "seal.environment", "seal.launch", "seal.settings"),
+            *(*METHOD, "seal.client", "seal.launch", "seal.settings"),
             "seal.validation",
             *("dotenv", "filelock", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich"),
             *("pydantic", "yaml"),
@@ -79,7 +79,7 @@ ROOMS = (
     Room(
         ("seal/logview",),
         (
-            *(*METHOD, "seal.logview", "seal.validation"),
+            *(*METHOD, "seal.client.listening", "seal.logview", "seal.validation"),
             *("fastapi", "jinja2", "pydantic", "starlette", "uvicorn"),
         ),
     ),
@@ -87,7 +87,7 @@ ROOMS = (
         ("seal/evaluation",),
         (
             *METHOD,
-            "seal.environment",
+            "seal.client",
             "seal.evaluation",
             "seal.launch",
             "seal.validation",
@@ -105,7 +105,7 @@ ROOMS = (
     Room(
         ("seal/backbone",),
         (
-            *(*METHOD, "seal.backbone", "seal.environment", "seal.settings"),
+            *(*METHOD, "seal.backbone", "seal.client", "seal.settings"),
             *("jinja2", "omegaconf", "pyarrow", "transformers", "verl"),
         ),
     ),
@@ -113,7 +113,7 @@ ROOMS = (
     Room(
         ("seal/train",),
         (
-            *(*METHOD, "seal.backbone", "seal.environment", "seal.settings", "seal.train"),
+            *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.train"),
             "seal.validation",
             *("omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
         ),
@@ -140,7 +140,14 @@ ROOMS = (
         (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
     ),
     Room(
-        ("env_service",), (*METHOD, "seal.environment.access_token", "env_service", *SERVICE_STACK)
+        ("env_service",),
+        (
+            *METHOD,
+            "seal.client.access_token",
+            "seal.client.listening",
+            "env_service",
+            *SERVICE_STACK,
+        ),
     ),
 )
 
@@ -182,9 +189,9 @@ def test_every_file_of_the_packages_has_a_room() -> None:
 def test_a_violation_is_found(tmp_path: Path) -> None:
     planted = {
         "seal/coevolution/weights.py": "from seal import ROOT\nimport torch\n",
-        "seal/environment/client.py": "import httpx\nfrom seal import train\n",
+        "seal/client/client.py": "import httpx\nfrom seal import train\n",
         "env_service/app.py": "def f():\n    import bfcl_eval.utils\n",
-        "env_service/environments/bfcl/tasks.py": "import bfcl_eval, seal.environment.client\n",
+        "env_service/environments/bfcl/tasks.py": "import bfcl_eval, seal.client.client\n",
         "seal/launch/check/host.py": "from seal.launch import folders, run\n",
         "examples/seal_loop.py": "import numpy, torch\n",
         "launcher.py": "import seal.train.main\n",
@@ -194,11 +201,11 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     assert sorted(violations(tmp_path)) == [
         "env_service/app.py imports bfcl_eval.utils",
-        "env_service/environments/bfcl/tasks.py imports seal.environment.client",
+        "env_service/environments/bfcl/tasks.py imports seal.client.client",
         "examples/seal_loop.py imports torch",
         "launcher.py imports seal.train.main",
+        "seal/client/client.py imports seal.train",
         "seal/coevolution/weights.py imports torch",
-        "seal/environment/client.py imports seal.train",
         "seal/launch/check/host.py imports seal.launch.run",
     ]
 

@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.gpu_smoke.configuration import Case
 from benchmarks.gpu_smoke.kept import SmokeError
 from seal import ROOT
+from seal.launch.check.all_checks import check
 from seal.launch.check.finding import Level
-from seal.launch.check.whole import check
 from seal.launch.folders import RunError
 from seal.launch.listening import free_port
 from seal.launch.memory import ASIDE_BYTES, UnplannedError, plan, settings_of

@@ -69,7 +69,7 @@ class Updates:
 
 
 @dataclass(frozen=True)
-class Dialogue:
+class RecordedDialogue:
     """Tokens of a rollout, drawn at random, in a recorded layout."""
 
     ids: torch.Tensor
@@ -78,7 +78,7 @@ class Dialogue:
     """Positions whose next token is the policy's; ascending."""
 
 
-def recorded(number: int, vocabulary: int, device: str) -> list[Dialogue]:
+def recorded(number: int, vocabulary: int, device: str) -> list[RecordedDialogue]:
     """The first dialogues of the recorded batch.
 
     Token ids are drawn below `vocabulary`.
@@ -94,7 +94,7 @@ def recorded(number: int, vocabulary: int, device: str) -> list[Dialogue]:
                 own += range(start - 1, start + length - 1)
             start += length
         ids = torch.randint(3, vocabulary, (start,), generator=draw)
-        made.append(Dialogue(ids.to(device), torch.tensor(own, device=device)))
+        made.append(RecordedDialogue(ids.to(device), torch.tensor(own, device=device)))
     return made
 
 
@@ -168,7 +168,7 @@ def _measure(wanted: Updates, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _forward_and_backward(
-    model: Any, batch: Sequence[Dialogue], chosen: list[torch.Tensor | None]
+    model: Any, batch: Sequence[RecordedDialogue], chosen: list[torch.Tensor | None]
 ) -> float:
     """Passes of an update; returns the loss. Advantages are 1 and -1 by turns."""
     loss = 0.0
@@ -206,7 +206,7 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def planned(size: str, batch: Sequence[Dialogue]) -> int:
+def planned(size: str, batch: Sequence[RecordedDialogue]) -> int:
     """Bytes of an update by the closed form, for the longest dialogue."""
     longest = max(batch, key=lambda one: len(one.ids))
     settings = Settings(
@@ -222,7 +222,9 @@ def planned(size: str, batch: Sequence[Dialogue]) -> int:
     return plan(shape_of(models.described(size)), settings).update - ASIDE_BYTES
 
 
-def _log_probs(model: Any, dialogue: Dialogue, chosen: list[torch.Tensor | None]) -> torch.Tensor:
+def _log_probs(
+    model: Any, dialogue: RecordedDialogue, chosen: list[torch.Tensor | None]
+) -> torch.Tensor:
     """Log probabilities of the policy's tokens, shape (own,)."""
     chosen[0] = dialogue.own
     logits = model(input_ids=dialogue.ids[None], use_cache=False).logits[0]

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.service.replay JOB` reads a `Job` from a file (JSON) and writes its `Figures`
 to standard output (JSON). Jobs of a client play scripts against a service with
-`seal.environment.client`, in the trainer's environment; in the baseline bfcl-eval executes the same
+`seal.client.client`, in the trainer's environment; in the baseline bfcl-eval executes the same
 references, in the service's environment. Neither environment has the packages of the other one, so
 each side imports what it needs where it starts.
 """
@@ -31,7 +31,7 @@ class Replay:
 
     async def run(self) -> Figures:
         """Whole passes over the scripts until the time is over."""
-        from seal.environment.client import EnvironmentClient
+        from seal.client.client import EnvironmentClient
 
         async with EnvironmentClient(self._job.url, "bfcl") as self._client:
             await self._client.health()
@@ -65,7 +65,7 @@ class Replay:
             )
 
     async def _hold(self, instance_id: str, script: Script) -> Any:
-        from seal.environment.client import Task
+        from seal.client.client import Task
 
         task = Task(script.task_id, "eval", "bench", None, "hermes")
         with self._timed("create"):

@@ -27,7 +27,7 @@ from env_service.environments.base import SelfCheckFailed, Stop
 from env_service.errors import ServiceError
 from env_service.metrics import Metrics
 from env_service.workers.frames import Answer, Entry, Setup, Spec
-from env_service.workers.worker import Job, Journal, Worker, WorkerDied
+from env_service.workers.worker_handle import Job, Journal, WorkerDied, WorkerHandle
 from seal.wire import ExitStatus, Message
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class WorkerPool:
         self.environments = tuple(environments)
         self._limits = limits
         self._metrics = metrics
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerHandle] = []
         self._waiting: list[Job] = []
         self._changed = asyncio.Event()
         self._keys = itertools.count()
@@ -238,7 +238,7 @@ class WorkerPool:
         else:
             job.answer.set_exception(_no_worker("its worker processes do not start"))
 
-    def _worker_for(self, job: Job) -> Worker | None:
+    def _worker_for(self, job: Job) -> WorkerHandle | None:
         """The worker that holds the episode, else the one with the fewest jobs; None: wait."""
         home = None if job.journal is None else job.journal.home
         if home is not None and home.ready and not home.stuck(STUCK_S):
@@ -265,7 +265,7 @@ class WorkerPool:
 
     async def _add(self) -> None:
         rebuilt = self._metrics.episodes_rebuilt.inc
-        worker = Worker(self._setup, self._on_ready, self._on_death, rebuilt)
+        worker = WorkerHandle(self._setup, self._on_ready, self._on_death, rebuilt)
         self._workers.append(worker)
         try:
             await worker.start()
@@ -276,13 +276,13 @@ class WorkerPool:
             self._no_start_before = time.monotonic() + _RESTART_S
             self._give_out()
 
-    def _on_ready(self, worker: Worker) -> None:
+    def _on_ready(self, worker: WorkerHandle) -> None:
         self._start_fault = None
         logger.info("worker ready", extra={"worker": worker.pid})
         self._give_out()
         self._changed.set()
 
-    def _on_death(self, worker: Worker, waiting: list[Job]) -> None:
+    def _on_death(self, worker: WorkerHandle, waiting: list[Job]) -> None:
         self._workers.remove(worker)
         # A signal from outside does not predict that the next start fails.
         if not worker.was_ready and not worker.killed and not self._closed:

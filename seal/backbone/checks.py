@@ -32,7 +32,7 @@ RESULT = '{"result": "caf\u00e9"}'
 
 
 @dataclass(frozen=True)
-class Finding:
+class TemplateCheck:
     """The result of one check."""
 
     name: str
@@ -41,7 +41,7 @@ class Finding:
     """What was found, or why the check failed; may be empty."""
 
 
-def check(backbone: Backbone, prompt: Prompt) -> list[Finding]:
+def check(backbone: Backbone, prompt: Prompt) -> list[TemplateCheck]:
     """Check everything that the agent loop relies on, with one task."""
     single, several, hard = sample_messages(prompt.tools)
     spoken: Message = {"role": "user", "content": "And then?"}
@@ -59,20 +59,22 @@ def check(backbone: Backbone, prompt: Prompt) -> list[Finding]:
         ),
         "the next turn is appended": partial(_appended, backbone, prompt, (), [spoken]),
     }
-    return [_finding(name, run) for name, run in checks.items()]
+    return [_checked(name, run) for name, run in checks.items()]
 
 
 class _Broken(Exception):
     """A check does not hold; the text says why."""
 
 
-def _finding(name: str, run: Callable[[], str]) -> Finding:
+def _checked(name: str, run: Callable[[], str]) -> TemplateCheck:
     try:
-        return Finding(name, True, run())
+        return TemplateCheck(name, True, run())
     except _Broken as reason:
-        return Finding(name, False, str(reason))
+        return TemplateCheck(name, False, str(reason))
     except TEMPLATE_ERRORS as error:
-        return Finding(name, False, f"the chat template fails: {type(error).__name__}: {error}")
+        return TemplateCheck(
+            name, False, f"the chat template fails: {type(error).__name__}: {error}"
+        )
 
 
 def sample_messages(tools: Sequence[ToolDoc]) -> tuple[tuple[ToolCall, ...], ...]:

@@ -23,10 +23,10 @@ from verl.utils.fs import copy_to_local
 from seal.backbone.loading import Backbone, BackboneError, load_backbone
 from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 from seal.backbone.system_note import SystemNoteError
+from seal.client.access_token import read_token
+from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.evolution import largest
 from seal.coevolution.interface import Interface
-from seal.environment.access_token import read_token
-from seal.environment.client import EnvironmentClient, EnvironmentFault
 from seal.settings.sections import Data, read_settings
 
 CACHE = Path("experiments/prompt_tokens")

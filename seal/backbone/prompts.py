@@ -16,8 +16,8 @@ from typing import Any
 
 from seal.backbone.loading import Backbone
 from seal.backbone.system_note import behind_default
+from seal.client.client import EnvironmentClient, Task
 from seal.coevolution.interface import Interface
-from seal.environment.client import EnvironmentClient, Task
 from seal.records.whole_file import write_whole
 from seal.wire import Message, ToolDoc
 

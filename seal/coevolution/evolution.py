@@ -148,7 +148,7 @@ def _by_failures(
         return replace(interface, version=profile.version, schema_cues=cued)
 
     def presses(labels: Sequence[Label], active: bool) -> bool:
-        return any(_presses(label, active, profile, config) for label in labels)
+        return any(_prevalent_and_unsolved(label, active, profile, config) for label in labels)
 
     return Interface(
         version=profile.version,
@@ -193,7 +193,9 @@ def _prevalence(label: Label, profile: FailureProfile, config: InterfaceConfig) 
     return profile.prevalence(label)
 
 
-def _presses(label: Label, active: bool, profile: FailureProfile, config: InterfaceConfig) -> bool:
+def _prevalent_and_unsolved(
+    label: Label, active: bool, profile: FailureProfile, config: InterfaceConfig
+) -> bool:
     """Whether a failure is prevalent and unsolved, by relaxed thresholds if its part is active."""
     seen = profile.by_label.get(label)
     if seen is None:
@@ -214,7 +216,7 @@ def _chosen(
     scores = {
         label: _prevalence(label, profile, config) * (1 - profile.by_label[label].mean_reward)
         for label in FAILURES
-        if _presses(label, label in shown, profile, config)
+        if _prevalent_and_unsolved(label, label in shown, profile, config)
     }
     ahead = 1 + config.hysteresis
     weighted = {label: scores[label] * (ahead if label in shown else 1) for label in scores}

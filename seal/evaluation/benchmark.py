@@ -19,8 +19,8 @@ import pyarrow
 import pyarrow.parquet
 import tenacity
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
-from seal.environment.episode import Episode, run_episode
+from seal.client.client import EnvironmentClient, EnvironmentFault, Task
+from seal.client.episode import Episode, run_episode
 from seal.evaluation.endpoint import (
     STRUCTURED,
     ChatPolicy,

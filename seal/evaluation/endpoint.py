@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 
-from seal.environment.access_token import is_loopback
-from seal.environment.episode import OutOf
+from seal.client.access_token import is_loopback
+from seal.client.episode import OutOf
 from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
 from seal.wire import Message, TokenLimit, ToolDoc
 

@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from seal import ROOT
-from seal.environment.client import EnvironmentClient
+from seal.client.client import EnvironmentClient
 from seal.evaluation import benchmark, local_model, official_bfcl, official_tau2
 from seal.evaluation.endpoint import (
     STRUCTURED,

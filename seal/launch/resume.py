@@ -20,8 +20,8 @@ from seal.records.checkpoint_folder import (
     ABANDONED,
     CheckpointError,
     checkpoint,
-    is_whole,
-    latest_whole,
+    is_complete,
+    latest_complete,
     read_best,
     step_of,
 )
@@ -162,7 +162,7 @@ def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
         recipe: Resolved recipe.
         argv: The launcher's arguments, without the program.
     """
-    found, named = latest_whole(checkpoint_folder(recipe)), recipe.trainer.resume_from_path
+    found, named = latest_complete(checkpoint_folder(recipe)), recipe.trainer.resume_from_path
     if named is not None and (found is None or found < step_of(Path(str(named)))):
         # The checkpoint was of another folder, and this run has saved none.
         return f"nothing has been saved since {named}; to go on, give the same command again"
@@ -190,13 +190,13 @@ def checkpoint_step(recipe: DictConfig) -> int:
     named = recipe.trainer.resume_from_path
     if named is not None:
         path = folders.ROOT / str(named)
-        if step_of(path) < 1 or not is_whole(path):
+        if step_of(path) < 1 or not is_complete(path):
             raise RunError(
                 f"trainer.resume_from_path={named} is not a whole checkpoint; expected a folder "
                 "global_step_N with actor/, data.pt and seal_state.json"
             )
         return step_of(path)
-    found = latest_whole(checkpoint_folder(recipe))
+    found = latest_complete(checkpoint_folder(recipe))
     if found is None:
         raise RunError(
             f"nothing to resume: {recipe.trainer.default_local_dir} has no whole checkpoint; omit "
@@ -214,7 +214,7 @@ def _check_best_stays(recipe: DictConfig, step: int) -> None:
         raise RunError(str(error)) from None
     if best is None or best.step <= step or not recipe.seal.checkpoints.keep_best:
         return
-    if is_whole(checkpoint(folder, best.step)):
+    if is_complete(checkpoint(folder, best.step)):
         raise RunError(
             f"a run that goes on from step {step} loses the best checkpoint, which is of step "
             f"{best.step}; resume from a later step, choose another trainer.experiment_name, or "

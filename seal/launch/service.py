@@ -12,9 +12,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig
 
-from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
-from seal.environment.addresses import host_and_port, url_list
-from seal.environment.client import EnvironmentClient
+from seal.client.access_token import TOKEN_VARIABLE, TokenError, read_token
+from seal.client.addresses import host_and_port, url_list
+from seal.client.client import EnvironmentClient
 from seal.launch import folders
 from seal.launch.folders import RunError
 from seal.launch.listening import check_port, wait_until_healthy

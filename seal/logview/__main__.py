@@ -5,23 +5,18 @@ SIGTERM and Ctrl-C.
 """
 
 import argparse
-import ipaddress
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
 
-from seal.logview.app import create_app
+from seal.client.listening import CannotStart, listen
+from seal.logview.app import LOOPBACK, create_app
 
 _DRAIN_S = 1
 """Seconds that requests under way get when the viewer is told to end."""
-
-
-class CannotStart(Exception):
-    """The viewer cannot start; the message says why and what to do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"there is no folder {args.experiments}; name the folder of your runs with "
                 "--experiments, or start a run first"
             )
-        listening = _listen(args.host, args.port)
+        if args.host not in LOOPBACK:
+            raise CannotStart(
+                f"--host {args.host} is not a loopback address: the pages have no access "
+                "control; listen on 127.0.0.1 and reach it with "
+                f"ssh -L {args.port}:127.0.0.1:{args.port} MACHINE"
+            )
+        listening = listen(args.host, args.port)
     except CannotStart as error:
         sys.stderr.write(f"seal.logview: {error}\n")
         return 1
@@ -80,36 +81,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--host", default="127.0.0.1", help="loopback address to listen on (%(default)s)")
     add("--port", type=int, default=8090, help="port, 0 for any free one (%(default)s)")
     return parser.parse_args(argv)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket: bound here, so that a taken port is one sentence and not a traceback."""
-    if not _is_loopback(host):
-        raise CannotStart(
-            f"--host {host} is not a loopback address: the pages have no access control; listen "
-            f"on 127.0.0.1 and reach it with ssh -L {port}:127.0.0.1:{port} MACHINE"
-        )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen()
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise CannotStart(
-            f"cannot listen on {host}:{port} ({error}); stop what uses the port or choose another "
-            "with --port"
-        ) from None
-    return listening
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        # The pages answer to these names only (app.py).
-        return str(ipaddress.ip_address(host)) in ("127.0.0.1", "::1")
-    except ValueError:
-        return host == "localhost"
 
 
 if __name__ == "__main__":

@@ -34,13 +34,14 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 # A foreign page whose host name resolves to this machine must not read the answers (DNS rebinding).
-_HOSTS = ["127.0.0.1", "localhost", "::1", "[::1]"]
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names of this machine: the pages have no access control, so they answer to these only."""
 
 
 def create_app(folder: Path) -> FastAPI:
     """The viewer of one experiments folder."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
     app.mount("/static", StaticFiles(packages=[("seal.logview", "static")]))
     experiments = Experiments(folder)
     pages = _environment()

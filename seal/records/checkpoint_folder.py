@@ -59,7 +59,7 @@ def steps(folder: Path) -> list[int]:
     return sorted(step for path in folder.glob(f"{PREFIX}*") if (step := step_of(path)) > 0)
 
 
-def is_whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """Whether all of a checkpoint has been saved: the loop's state, every shard, data.pt."""
     shards = {shard.name for shard in path.glob("actor/model_world_size_*_rank_*.pt")}
     sizes = {re.sub(r"\D*(\d+)_rank.*", r"\1", name) for name in shards}
@@ -76,10 +76,10 @@ def begin_save(path: Path) -> None:
     (path / "data.pt").unlink(missing_ok=True)
 
 
-def latest_whole(folder: Path) -> int | None:
-    """Step of the newest whole checkpoint; None without one."""
-    whole = (step for step in reversed(steps(folder)) if is_whole(checkpoint(folder, step)))
-    return next(whole, None)
+def latest_complete(folder: Path) -> int | None:
+    """Step of the newest complete checkpoint; None without one."""
+    complete = (step for step in reversed(steps(folder)) if is_complete(checkpoint(folder, step)))
+    return next(complete, None)
 
 
 def write_best(folder: Path, best: Best) -> None:
@@ -117,21 +117,21 @@ def free_name(path: Path) -> Path:
 def abandon_after(folder: Path, step: int) -> list[Path]:
     """Let a run go on from a step: no later folder counts as its checkpoint, and none is lost.
 
-    Whole checkpoints after the step become `abandoned_global_step_<n>`; the trainer deletes what is
-    left of unfinished saves. verl's note then names the newest whole checkpoint. A best.json that
-    names a later step is removed.
+    Complete checkpoints after the step become `abandoned_global_step_<n>`; the trainer deletes what
+    is left of unfinished saves. verl's note then names the newest complete checkpoint. A best.json
+    that names a later step is removed.
 
     Returns:
-        Where the whole ones are now.
+        Where the complete ones are now.
     """
     abandoned = []
     for later in reversed([one for one in steps(folder) if one > step]):
         path = checkpoint(folder, later)
-        whole = is_whole(path)
-        new = free_name(path.with_name(f"{ABANDONED if whole else DELETED}{path.name}"))
+        complete = is_complete(path)
+        new = free_name(path.with_name(f"{ABANDONED if complete else DELETED}{path.name}"))
         path.rename(new)
-        abandoned += [new] if whole else []
-    latest = latest_whole(folder)
+        abandoned += [new] if complete else []
+    latest = latest_complete(folder)
     if latest is None:
         (folder / NOTE).unlink(missing_ok=True)
     else:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from omegaconf import DictConfig, OmegaConf
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, with_config
 
+from seal.client.addresses import host_and_port, url_list
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
 from seal.coevolution.labels import Label, label_from_config
@@ -20,7 +21,6 @@ from seal.coevolution.profile import ProfileWindow
 from seal.coevolution.shaping import RewardShaping
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
-from seal.environment.addresses import host_and_port, url_list
 from seal.formats import FORMATS
 from seal.settings.reading import STRICT, STRICT_AMONG_OTHERS, adapter, read
 from seal.wire import UnreadableMessage

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from seal.launch.listening import free_port
-from seal.records.checkpoint_folder import latest_whole
+from seal.records.checkpoint_folder import latest_complete
 from seal.records.json_lines import BadLine, LineReader, json_lines
 from seal.records.loop_log import ROUNDS
 from seal.study.comparable import composed, types_of_the_seed
@@ -110,7 +110,7 @@ def command(
 
 def _goes_on(root: Path, name: str) -> bool:
     """Whether a launch of a run would go on with it, and not start it anew."""
-    saved = latest_whole(root / "experiments" / name / "checkpoints")
+    saved = latest_complete(root / "experiments" / name / "checkpoints")
     return saved is not None and (root / "launcher_record" / name / "config.yaml").is_file()
 
 

@@ -1,4 +1,4 @@
-"""verl's agent loop around `seal.environment.episode`: token in, token out.
+"""verl's agent loop around `seal.client.episode`: token in, token out.
 
 In: a row of the data set, which names a task and a mode. Out: verl's output of the rollout. The
 model's own chat template renders the prompt once. Every observation is appended as tokens (verl's
@@ -22,10 +22,10 @@ from verl.utils.profiler import simple_timer
 from seal.backbone.message_end import message_end, stop_token_ids, unwritten_end
 from seal.backbone.prompt_budget import PromptBudgetError
 from seal.backbone.system_note import behind_default, default_system
+from seal.client.access_token import read_token
+from seal.client.client import EnvironmentClient, EnvironmentFault, Task
+from seal.client.episode import Episode, OutOf, run_episode
 from seal.coevolution.shaping import shaped_reward
-from seal.environment.access_token import read_token
-from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
-from seal.environment.episode import Episode, OutOf, run_episode
 from seal.settings.sections import Settings, settings_of
 from seal.train.round import RolloutRecord
 from seal.wire import Message, TokenLimit, ToolDoc, UnreadableMessage

@@ -25,8 +25,8 @@ from seal.records.checkpoint_folder import (
     begin_save,
     checkpoint,
     free_name,
-    is_whole,
-    latest_whole,
+    is_complete,
+    latest_complete,
     read_best,
     steps,
     write_best,
@@ -67,7 +67,7 @@ def prune(folder: Path, keep_last: int | None, step: int, best: int | None) -> N
     if keep_last is None:
         return
     found = [one for one in steps(folder) if one <= step]
-    complete = [one for one in found if is_whole(checkpoint(folder, one))]
+    complete = [one for one in found if is_complete(checkpoint(folder, one))]
     newest = complete[max(0, len(complete) - keep_last) :]
     kept = {*newest, latest(folder), best}
     for one in found:
@@ -152,7 +152,7 @@ class CheckpointKeeper:
         best = state.best
         if best is None or not self._keep_best:
             return state
-        if is_whole(self._folder(best.step)):
+        if is_complete(self._folder(best.step)):
             write_best(self._root, best)
             return state
         logger.warning(
@@ -196,7 +196,7 @@ def find(path: Path, which: str) -> Path:
     else:
         folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
         found = checkpoint(folder, _step(folder, which))
-    if not is_whole(found):
+    if not is_complete(found):
         if not found.is_dir():
             raise CheckpointError(f"{found} does not exist; name another checkpoint")
         raise CheckpointError(
@@ -208,7 +208,7 @@ def find(path: Path, which: str) -> Path:
 
 def _step(folder: Path, which: str) -> int:
     if which == "last":
-        last = latest_whole(folder)
+        last = latest_complete(folder)
         if last is None:
             raise CheckpointError(f"there is no complete checkpoint in {folder}")
         return last

@@ -8,9 +8,9 @@ import asyncio
 import math
 from dataclasses import asdict
 
+from seal.client.access_token import read_token
+from seal.client.client import EnvironmentClient
 from seal.coevolution.interface import Interface
-from seal.environment.access_token import read_token
-from seal.environment.client import EnvironmentClient
 from seal.settings.sections import Settings
 from seal.train.state import LoopState
 from seal.wire import InterfaceReply

@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import FILTER_GROUPS_REWARD_METRIC, ReplayBuffer
 
-from seal.environment.client import EnvironmentFault
+from seal.client.client import EnvironmentFault
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ class DemonstrationError(Exception):
 
 
 @dataclass(frozen=True)
-class Dialogue:
+class TokenizedDialogue:
     """One demonstration as tokens."""
 
     ids: list[int]
@@ -60,7 +60,7 @@ def read_demonstrations(path: Path) -> Iterator[dict[str, Any]]:
     return read_json_lines(path, lambda _number, demonstration: demonstration)
 
 
-def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> Dialogue:
+def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> TokenizedDialogue:
     """Tokens as a rollout has them: the prompt, then answers and observations by turns.
 
     Of the tokens that close an answer, the policy learns the one at which generation stops.
@@ -72,7 +72,7 @@ def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> Dialogue:
         for message in demonstration["messages"]
     ]
     shown = behind_default(messages, backbone.default_system)
-    dialogue = Dialogue([], [])
+    dialogue = TokenizedDialogue([], [])
 
     def add(ids: Sequence[int], learn: bool) -> None:
         dialogue.ids.extend(ids)
@@ -98,7 +98,9 @@ def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> Dialogue:
     return dialogue
 
 
-def summed_loss(model: Any, batch: Sequence[Dialogue], pad: int) -> tuple[torch.Tensor, int]:
+def summed_loss(
+    model: Any, batch: Sequence[TokenizedDialogue], pad: int
+) -> tuple[torch.Tensor, int]:
     """Negative log-likelihood of the tokens to learn (their sum, a scalar, nats); their number.
 
     Args:

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from seal.backbone.loading import load_backbone
 from seal.launch.recipe import EXP, load_recipe
 from seal.warm_up import supervised
-from seal.warm_up.supervised import Dialogue
+from seal.warm_up.supervised import TokenizedDialogue
 from seal.warm_up.whole_folder import BUILT, whole_folder, write_facts
 
 RECIPE = EXP / "quickstart.yaml"
@@ -156,13 +156,15 @@ def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
     )
 
 
-def batches(dialogues: Sequence[Dialogue], epoch: int, seed: int) -> list[list[Dialogue]]:
+def batches(
+    dialogues: Sequence[TokenizedDialogue], epoch: int, seed: int
+) -> list[list[TokenizedDialogue]]:
     """Batches of dialogues of similar length, each at most TOKENS_PER_BATCH tokens with padding."""
     generator = torch.Generator().manual_seed(seed * 1000 + epoch)
     order = torch.randperm(len(dialogues), generator=generator).tolist()
     noise = {index: place % 7 for place, index in enumerate(order)}
     by_length = sorted(order, key=lambda index: len(dialogues[index].ids) // 16 * 16 + noise[index])
-    result: list[list[Dialogue]] = [[]]
+    result: list[list[TokenizedDialogue]] = [[]]
     for index in by_length:
         longest = max(len(dialogue.ids) for dialogue in [*result[-1], dialogues[index]])
         if longest * (len(result[-1]) + 1) > TOKENS_PER_BATCH and result[-1]:
@@ -173,7 +175,7 @@ def batches(dialogues: Sequence[Dialogue], epoch: int, seed: int) -> list[list[D
 
 
 def clone_behaviour(
-    model: Qwen3ForCausalLM, dialogues: Sequence[Dialogue], settings: TinyPolicy, pad: int
+    model: Qwen3ForCausalLM, dialogues: Sequence[TokenizedDialogue], settings: TinyPolicy, pad: int
 ) -> float:
     """Train on the dialogues; returns the mean loss of the last epoch.
 

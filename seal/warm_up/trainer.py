@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM
 from seal.launch.listening import free_port
 from seal.records.json_lines import append_json_lines
 from seal.records.whole_file import whole_file
-from seal.warm_up.supervised import Dialogue, summed_loss
+from seal.warm_up.supervised import TokenizedDialogue, summed_loss
 
 LOSSES = "loss.jsonl"
 STATE = "state.pt"
@@ -44,7 +44,7 @@ LEAST_RATE = 0.02
 """The last learning rate, as a share of the peak."""
 
 
-Steps = tuple[tuple[Dialogue, ...], ...]
+Steps = tuple[tuple[TokenizedDialogue, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Training:
     seed: int
 
 
-def in_steps(dialogues: Sequence[Dialogue], batch: int, seed: int) -> Steps:
+def in_steps(dialogues: Sequence[TokenizedDialogue], batch: int, seed: int) -> Steps:
     """Optimiser steps of `batch` dialogues in random order."""
     order = random.Random(seed).sample(dialogues, len(dialogues))
     return tuple(tuple(order[start : start + batch]) for start in range(0, len(order), batch))
@@ -139,9 +139,9 @@ def rate(step: int, steps: int, peak: float) -> float:
     return peak * min(1.0, (step + 1) / WARMING_STEPS) * max(LEAST_RATE, fallen)
 
 
-def shares(batch: Sequence[Dialogue], processes: int) -> list[list[Dialogue]]:
+def shares(batch: Sequence[TokenizedDialogue], processes: int) -> list[list[TokenizedDialogue]]:
     """A batch's dialogues for each process, with about the same number of tokens."""
-    parts: list[list[Dialogue]] = [[] for _ in range(processes)]
+    parts: list[list[TokenizedDialogue]] = [[] for _ in range(processes)]
     for dialogue in sorted(batch, key=lambda one: -len(one.ids)):
         min(parts, key=lambda part: sum(len(one.ids) for one in part)).append(dialogue)
     return parts
@@ -198,7 +198,7 @@ class _Worker:
                 parameter.data = weight
             self.model.float().save_pretrained(training.folder / WEIGHTS)
 
-    def _step(self, batch: Sequence[Dialogue]) -> dict[str, Any]:
+    def _step(self, batch: Sequence[TokenizedDialogue]) -> dict[str, Any]:
         started = time.monotonic()
         learnt = sum(sum(dialogue.learn) for dialogue in batch)
         total = torch.zeros(1)

@@ -19,7 +19,7 @@ from seal.backbone.loading import Backbone, load_backbone
 from seal.launch.processor import cpu_dtype
 from seal.launch.recipe import load_recipe
 from seal.warm_up.loss_curve import plot
-from seal.warm_up.supervised import Dialogue, demonstrate, read_demonstrations, tokenize
+from seal.warm_up.supervised import TokenizedDialogue, demonstrate, read_demonstrations, tokenize
 from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, in_steps, run
 from seal.warm_up.whole_folder import unfinished_folder, write_facts
 
@@ -146,7 +146,7 @@ def keep_settings(folder: Path, settings: WarmUp) -> None:
     write_facts(path, wanted)
 
 
-def choose(backbone: Backbone, demonstrations: Path, settings: WarmUp) -> list[Dialogue]:
+def choose(backbone: Backbone, demonstrations: Path, settings: WarmUp) -> list[TokenizedDialogue]:
     """Demonstrations to train on, as tokens, with each category's share.
 
     No demonstration of a category is chosen twice before all of them are chosen once.
@@ -158,12 +158,12 @@ def choose(backbone: Backbone, demonstrations: Path, settings: WarmUp) -> list[D
     by_category: dict[str, list[dict[str, Any]]] = {name: [] for name in settings.mix}
     for demo in read_demonstrations(demonstrations):
         by_category[demo["task_id"].rpartition("_")[0]].append(demo)
-    chosen: list[Dialogue] = []
+    chosen: list[TokenizedDialogue] = []
     left_out: Counter[str] = Counter()
     bar = tqdm(total=settings.dialogues, desc="demonstrations to tokens", mininterval=5.0)
     for category, share in settings.mix.items():
         wanted = round(settings.dialogues * share / sum(settings.mix.values()))
-        fitting: list[Dialogue] = []
+        fitting: list[TokenizedDialogue] = []
         for demo in rng.sample(by_category[category], len(by_category[category])):
             if len(fitting) == wanted:
                 break

@@ -15,7 +15,7 @@ import pytest
 from serving import FAST, Service, serve
 
 from env_service.environments.base import SelfCheckFailed
-from env_service.workers import worker
+from env_service.workers import worker_handle
 from env_service.workers.pool import Limits
 from seal.formats import ToolCall, render_calls
 
@@ -211,14 +211,14 @@ def test_a_request_whose_worker_is_stopped_is_answered_by_another(
 ) -> None:
     """Where the system does not tell that the process is stopped, its time limit does."""
     if seen:
-        monkeypatch.setattr(worker, "MARGIN_S", 1000.0)
+        monkeypatch.setattr(worker_handle, "MARGIN_S", 1000.0)
     else:
-        monkeypatch.setattr(worker, "MARGIN_S", 0.2)
-        monkeypatch.setattr(worker.Worker, "stopped", False)
+        monkeypatch.setattr(worker_handle, "MARGIN_S", 0.2)
+        monkeypatch.setattr(worker_handle.WorkerHandle, "stopped", False)
     create(service, "a")
     texts(service, "a", ADD)
     # What a stopped process is asked may take longer by the replay that verifying is.
-    monkeypatch.setattr(worker, "replay_limit_s", lambda call_time_s, taken_s: call_time_s)
+    monkeypatch.setattr(worker_handle, "replay_limit_s", lambda call_time_s, taken_s: call_time_s)
     (stopped,) = service.pool.pids
     os.kill(stopped, signal.SIGSTOP)
 
@@ -245,7 +245,7 @@ def test_a_request_whose_worker_is_stopped_is_answered_by_another(
 def test_a_process_that_is_stopped_before_it_is_ready_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker, "START_S", 3.0)
+    monkeypatch.setattr(worker_handle, "START_S", 3.0)
     patched = Service({"toy": "faulty:Faulty"})
     (first,) = patched.pool.pids
     os.kill(first, signal.SIGKILL)
@@ -356,7 +356,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(service, "a")
-    monkeypatch.setattr("env_service.workers.worker.subprocess.Popen", no_process)
+    monkeypatch.setattr("env_service.workers.worker_handle.subprocess.Popen", no_process)
     (pid,) = service.pool.pids
     os.kill(pid, signal.SIGKILL)
     message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
@@ -374,7 +374,7 @@ def test_after_a_lost_step_agentevolver_gets_no_reward(
     """Its AgentFlow swallows what /step raises, and takes what /evaluate then says for a reward."""
     body = {"env_type": "toy", "task_id": "toy_mixed", "instance_id": "a"}
     service.ok("/agentevolver/create", **body)
-    monkeypatch.setattr("env_service.workers.worker.subprocess.Popen", no_process)
+    monkeypatch.setattr("env_service.workers.worker_handle.subprocess.Popen", no_process)
     (pid,) = service.pool.pids
     os.kill(pid, signal.SIGKILL)
     message = {"role": "assistant", "content": render_calls([ADD], "hermes")}
@@ -397,7 +397,7 @@ def no_process(*_: Any, **__: Any) -> Any:
 
 
 def test_no_service_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("env_service.workers.worker.subprocess.Popen", no_process)
+    monkeypatch.setattr("env_service.workers.worker_handle.subprocess.Popen", no_process)
     with pytest.raises(SelfCheckFailed, match="Cannot allocate memory"):
         Service({"toy": "faulty:Faulty"})
 

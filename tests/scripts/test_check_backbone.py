@@ -89,7 +89,7 @@ def shipped(name: str) -> str:
 
 def findings(
     folder: Path, template: str, name: str, prompt: Prompt, *overrides: str
-) -> dict[str, checks.Finding]:
+) -> dict[str, checks.TemplateCheck]:
     real = template == shipped(name)
     path = (
         real_folder(folder, *FAMILY[name][:2], template) if real else model_folder(folder, template)
@@ -99,7 +99,7 @@ def findings(
     return {one.name: one for one in found}
 
 
-def failed(found: dict[str, checks.Finding]) -> dict[str, str]:
+def failed(found: dict[str, checks.TemplateCheck]) -> dict[str, str]:
     return {name: one.detail for name, one in found.items() if not one.passed}
 
 

@@ -23,11 +23,11 @@ from seal.backbone import prompt_budget, prompts
 from seal.backbone.loading import Backbone, load_backbone
 from seal.backbone.prompt_budget import PromptBudgetError, check_prompts, largest_interface
 from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_training, prompt_ids
+from seal.client.client import EnvironmentClient, Task
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile, LabelStatistic
-from seal.environment.client import EnvironmentClient, Task
 from seal.launch.recipe import EXP, load_recipe
 
 TASKS = ["multi_turn_base_0", "multi_turn_base_100", "multi_turn_miss_func_150"]

@@ -36,11 +36,11 @@ from seal.backbone.prompts import (
     in_training,
     prompt_ids,
 )
+from seal.client.client import EnvironmentClient
 from seal.coevolution import texts
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.labels import FAILURES
-from seal.environment.client import EnvironmentClient
 from seal.formats import ToolCall, parse
 from seal.launch.recipe import EXP, load_recipe
 from seal.wire import ToolDoc
@@ -436,7 +436,7 @@ def test_the_template_carries_a_rollout(backbone: Backbone, lists: list[Prompt])
 def test_a_start_token_may_open_every_message_but_not_stand_twice(
     recipe: DictConfig, backbone: Backbone, lists: list[Prompt]
 ) -> None:
-    def found(one: Backbone) -> checks.Finding:
+    def found(one: Backbone) -> checks.TemplateCheck:
         findings = {check.name: check for check in checks.check(one, lists[0])}
         return findings["a start token at most once"]
 

@@ -25,7 +25,7 @@ from seal.backbone.loading import Backbone, load_backbone
 from seal.launch.listening import free_port
 from seal.launch.recipe import EXP, load_recipe
 from seal.warm_up import trainer as warm_up_trainer
-from seal.warm_up.supervised import Dialogue, summed_loss, tokenize
+from seal.warm_up.supervised import TokenizedDialogue, summed_loss, tokenize
 from seal.warm_up.trainer import LOSSES, STATE, WEIGHTS, Training, in_steps, run, shares, train
 from seal.warm_up.warm_up import WarmUp, WarmUpError, keep_settings
 from seal.warm_up.whole_folder import whole_folder
@@ -86,7 +86,9 @@ def test_the_policy_learns_its_own_words_and_where_to_stop(
 
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=12), st.integers(1, 4))
 def test_all_dialogues_of_a_step_are_dealt_out_evenly(lengths: list[int], processes: int) -> None:
-    batch = [Dialogue([place] * length, [True] * length) for place, length in enumerate(lengths)]
+    batch = [
+        TokenizedDialogue([place] * length, [True] * length) for place, length in enumerate(lengths)
+    ]
     dealt = shares(batch, processes)
     assert sorted(one.ids[0] for part in dealt for one in part) == list(range(len(lengths)))
     totals = [sum(len(one.ids) for one in part) for part in dealt]
@@ -105,7 +107,7 @@ def test_the_learning_rate_rises_and_falls() -> None:
 def test_padding_changes_no_loss(model: Path) -> None:
     loaded = LlamaForCausalLM.from_pretrained(model)
     short, long = dialogues(2)
-    long = Dialogue(long.ids * 2, long.learn * 2)
+    long = TokenizedDialogue(long.ids * 2, long.learn * 2)
     alone = [summed_loss(loaded, [one], pad=0) for one in (short, long)]
     together, count = summed_loss(loaded, [short, long], pad=0)
     assert count == sum(one[1] for one in alone)
@@ -131,10 +133,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def dialogues(count: int) -> list[Dialogue]:
+def dialogues(count: int) -> list[TokenizedDialogue]:
     generator = torch.Generator().manual_seed(count)
     ids = torch.randint(0, 64, (count, 12), generator=generator).tolist()
-    return [Dialogue(one, [False] * 4 + [True] * 8) for one in ids]
+    return [TokenizedDialogue(one, [False] * 4 + [True] * 8) for one in ids]
 
 
 def training(model: Path, folder: Path) -> Training:

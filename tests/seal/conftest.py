@@ -6,7 +6,7 @@ import functools
 import pytest
 from scripted_services import Services
 
-from seal.environment.addresses import Addresses
+from seal.client.addresses import Addresses
 
 
 @pytest.fixture
@@ -25,5 +25,5 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def services(monkeypatch: pytest.MonkeyPatch) -> Services:
     made = Services()
     chosen = functools.partial(Addresses, first=0, clock=lambda: made.now)
-    monkeypatch.setattr("seal.environment.client.Addresses", chosen)
+    monkeypatch.setattr("seal.client.client.Addresses", chosen)
     return made

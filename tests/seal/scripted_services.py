@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from seal.environment.client import EnvironmentClient, Task
+from seal.client.client import EnvironmentClient, Task
 from seal.wire import PROTOCOL_VERSION, CreateReply, Message
 
 HEALTHY = {"protocol_version": PROTOCOL_VERSION, "environments": ["toy"]}

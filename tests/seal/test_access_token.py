@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from seal.environment.access_token import TOKEN_VARIABLE, TokenError, read_token
+from seal.client.access_token import TOKEN_VARIABLE, TokenError, read_token
 
 
 def test_the_file_wins_over_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from seal.environment.addresses import COOL_DOWN_S, Addresses, url_list
+from seal.client.addresses import COOL_DOWN_S, Addresses, url_list
 
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from scripted_services import HEALTHY, SAID, A, Services, create, refusal, reply, use
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.wire import PROTOCOL_VERSION
 
 pytestmark = pytest.mark.usefixtures("pauses")

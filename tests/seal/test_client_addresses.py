@@ -8,8 +8,8 @@ import httpx
 import pytest
 from scripted_services import SAID, A, B, Services, create, use
 
-from seal.environment.addresses import COOL_DOWN_S
-from seal.environment.client import FULL_WAIT_S, EnvironmentClient, EnvironmentFault
+from seal.client.addresses import COOL_DOWN_S
+from seal.client.client import FULL_WAIT_S, EnvironmentClient, EnvironmentFault
 from seal.wire import CreateReply, InterfaceReply
 
 pytestmark = pytest.mark.usefixtures("pauses")
@@ -250,7 +250,7 @@ def test_a_service_that_did_not_take_the_profile_is_reported_and_left_out(
 def test_a_service_that_takes_too_long_for_the_profile_is_not_waited_for(
     services: Services, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seal.environment.client.PROFILE_GRACE_S", 0.05)
+    monkeypatch.setattr("seal.client.client.PROFILE_GRACE_S", 0.05)
     cancelled: list[str] = []
 
     async def answer(request: httpx.Request) -> httpx.Response:

@@ -8,8 +8,8 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
-from seal.environment.episode import Episode, OutOf, run_episode
+from seal.client.client import EnvironmentClient, EnvironmentFault, Task
+from seal.client.episode import Episode, OutOf, run_episode
 from seal.wire import CONVERSATION_COMPLETED, Message, TokenLimit, ToolDoc
 
 TASK = Task(task_id="toy_1", mode="train", run_id="run", interface_version=3, tool_format="hermes")

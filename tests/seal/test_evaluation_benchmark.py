@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from scripted_endpoint import Answer, said, serving
 
-from seal.environment.client import EnvironmentClient
+from seal.client.client import EnvironmentClient
 from seal.evaluation import endpoint as endpoint_module
 from seal.evaluation.benchmark import (
     MOST_FAILED_TASKS,

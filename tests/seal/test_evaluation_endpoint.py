@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scripted_endpoint import Answer, said, serving, too_long
 
-from seal.environment.episode import OutOf
+from seal.client.episode import OutOf
 from seal.evaluation import endpoint as module
 from seal.evaluation.endpoint import (
     STRUCTURED,

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from scripted_services import EVOLVED, refusal, reply
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.wire import InterfaceReply
 
 pytestmark = pytest.mark.usefixtures("pauses")

@@ -12,7 +12,7 @@ from rollouts import EVAL, TRAIN, Rollout, World, agent, backbone, configuration
 from rollouts import roll_out as play
 
 from seal.backbone.prompt_budget import PromptBudgetError
-from seal.environment.client import EnvironmentFault
+from seal.client.client import EnvironmentFault
 
 ANSWERS = ("call", "Done", "call", "Done")
 """What the policy says: two turns of a call, which is observed, and an answer, which ends them."""

@@ -17,7 +17,7 @@ from seal.records.checkpoint_folder import (
     Best,
     CheckpointError,
     checkpoint,
-    is_whole,
+    is_complete,
     read_best,
 )
 from seal.records.loop_log import LoopLog
@@ -312,13 +312,13 @@ def test_the_best_and_the_last_survive_every_kill(
             # At every moment: the best that was named, and the one to resume from, are whole.
             named = read_best(run.folder)
             if named is not None:
-                assert is_whole(checkpoint(run.folder, named.step))
+                assert is_complete(checkpoint(run.folder, named.step))
             last = checkpoints.latest(run.folder)
-            assert last is None or is_whole(run.folder / f"global_step_{last}")
+            assert last is None or is_complete(run.folder / f"global_step_{last}")
     # In the end everything is as if nothing had happened.
     best = min(scores, key=lambda step: (-scores[step], step))
     assert run.best() == best
-    assert is_whole(run.folder / f"global_step_{best}")
+    assert is_complete(run.folder / f"global_step_{best}")
     saved = {*range(save_freq, 13, save_freq), 12} if keep_last != 0 else set()
     if keep_last is not None:
         # Saves that a validation asked for count among the last ones, too.
@@ -327,7 +327,7 @@ def test_the_best_and_the_last_survive_every_kill(
     else:
         assert saved | {best} <= set(run.kept())
     assert not list(run.folder.glob("deleted_*"))
-    assert not [step for step in run.kept() if not is_whole(checkpoint(run.folder, step))]
+    assert not [step for step in run.kept() if not is_complete(checkpoint(run.folder, step))]
 
 
 def test_what_is_left_of_a_save_that_was_cut_off_is_none_of_the_last_ones(
@@ -367,8 +367,8 @@ def test_a_save_over_a_whole_checkpoint_that_is_cut_off_leaves_none(
     run.kill_at = 2
     with pytest.raises(Killed):
         run.go({}, 2)
-    assert is_whole(tmp_path / "c/global_step_1")
-    assert not is_whole(tmp_path / "c/global_step_2")
+    assert is_complete(tmp_path / "c/global_step_1")
+    assert not is_complete(tmp_path / "c/global_step_2")
 
 
 def test_a_folder_that_cannot_be_deleted_ends_no_training(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from played_groups import Script, left, real_queue, sampling
 from verl.utils import tensordict_utils as tu
 
-from seal.environment.client import EnvironmentFault
+from seal.client.client import EnvironmentFault
 from seal.launch.recipe import EXP, load_recipe
 from seal.train.replay import WholeGroupReplayBuffer
 

@@ -12,7 +12,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.train import agent_loop
 
 DIALOGUES = 8

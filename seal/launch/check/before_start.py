@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from omegaconf import DictConfig
 
-from seal.launch.check import batches, gpus, host, inputs, software, updates
+from seal.launch.check import batches, gpus, host, inputs, kernels, software
 from seal.launch.check.finding import Finding, Level, sentences, tried
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
@@ -34,8 +34,8 @@ CHECKS: Sequence[Check] = (
     host.open_files,
     host.disk,
     batches.batches,
-    updates.fused_kernels,
-    updates.dynamic_batches,
+    kernels.fused_kernels,
+    kernels.dynamic_batches,
     inputs.model_folder,
     inputs.data,
     inputs.addresses,

@@ -4,8 +4,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from seal.environment.access_token import TokenError
-from seal.environment.client import EnvironmentFault
+from seal.client.access_token import TokenError
+from seal.client.client import EnvironmentFault
 from seal.launch.folders import RunError
 
 

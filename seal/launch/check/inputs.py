@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from omegaconf import DictConfig
 
-from seal.environment.access_token import TOKEN_VARIABLE, is_loopback
+from seal.client.access_token import TOKEN_VARIABLE, is_loopback
 from seal.launch.check.finding import Finding, Level, error, ok, tried, warning
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from seal.client.addresses import url_list
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
 from seal.coevolution.shaping import RewardShaping
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES
-from seal.environment.addresses import url_list
 from seal.launch.recipe import RecipeError, load_recipe
 from seal.settings.sections import read_settings
 from seal.train.state import loop_config

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import DictConfig
 from project_folder import ROOT
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault
+from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.launch import service
 from seal.launch.folders import RunError
 from seal.launch.listening import free_port

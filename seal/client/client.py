@@ -1,7 +1,7 @@
 """Async client of environment services: the bodies of `seal.wire` over HTTP.
 
-It does not lead the dialogue (`seal.environment.episode`) and does not decide what a fault means
-for training. `seal.environment.addresses` chooses the service of an episode. The transport can be
+It does not lead the dialogue (`seal.client.episode`) and does not decide what a fault means
+for training. `seal.client.addresses` chooses the service of an episode. The transport can be
 replaced, so tests need no socket.
 """
 
@@ -17,8 +17,8 @@ import tenacity
 from httpx_aiohttp import AiohttpTransport
 
 from seal import wire
-from seal.environment.access_token import TOKEN_VARIABLE
-from seal.environment.addresses import COOL_DOWN_S, Addresses, url_list
+from seal.client.access_token import TOKEN_VARIABLE
+from seal.client.addresses import COOL_DOWN_S, Addresses, url_list
 from seal.wire import (
     PROTOCOL_VERSION,
     CreateReply,

@@ -1,8 +1,9 @@
-"""A worker process: python -m env_service.workers.serve SOCKET PROGRESS (file descriptors).
+"""A worker process: python -m env_service.workers.worker_process SOCKET PROGRESS.
 
-In: a `Setup` frame, then requests of the service, one at a time. Out: one answer for each. `worker`
-starts the process, and it ends when the socket closes. Tools run here, and here is the named border
-where an exception of an environment becomes an answer.
+SOCKET and PROGRESS are file descriptors. In: a `Setup` frame, then requests of the service, one at
+a time. Out: one answer for each. `worker_handle` starts the process, and it ends when the socket
+closes. Tools run here, and here is the named border where an exception of an environment becomes an
+answer.
 
 The kernel enforces the limits, because a tool may be deep in C code. If a call takes too long, an
 alarm that nobody catches ends the process. Memory beyond the limit is refused. The service reads
@@ -110,7 +111,7 @@ class Missing(Exception):
     """This worker does not hold the episode of the request in the state that the service knows."""
 
 
-class Worker:
+class WorkerProcess:
     """Everything a worker process knows.
 
     Args:
@@ -262,7 +263,7 @@ def main() -> None:
         _limit_memory(setup.memory_bytes)
         _write(stream, Answer({"status": "ready"}))
         alarm = Alarm(setup.call_time_s, progress)
-        worker = Worker(environments, alarm, setup.resident_episodes)
+        worker = WorkerProcess(environments, alarm, setup.resident_episodes)
         while (request := _read(stream)) is not None:
             _write(stream, worker.answer(request))
 

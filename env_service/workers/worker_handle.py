@@ -48,7 +48,7 @@ class Journal:
     """What it was created with."""
     entries: list[Entry] = field(default_factory=list)
     """The steps that it has taken."""
-    home: "Worker | None" = None
+    home: "WorkerHandle | None" = None
     """The worker that holds it in memory."""
 
 
@@ -102,7 +102,7 @@ class WorkerDied(Exception):
         self.out_of_time = out_of_time
 
 
-class Worker(asyncio.Protocol):
+class WorkerHandle(asyncio.Protocol):
     """One process and the jobs that wait for it.
 
     Args:
@@ -115,8 +115,8 @@ class Worker(asyncio.Protocol):
     def __init__(
         self,
         setup: Setup,
-        on_ready: Callable[["Worker"], None],
-        on_death: Callable[["Worker", list[Job]], None],
+        on_ready: Callable[["WorkerHandle"], None],
+        on_death: Callable[["WorkerHandle", list[Job]], None],
         on_rebuild: Callable[[], object],
     ) -> None:
         self._setup = setup
@@ -156,7 +156,7 @@ class Worker(asyncio.Protocol):
             os.ftruncate(shared, PROGRESS.size)
             self._progress = mmap.mmap(shared, PROGRESS.size)
             PROGRESS.pack_into(self._progress, 0, IDLE)
-            command = [sys.executable, "-m", "env_service.workers.serve"]
+            command = [sys.executable, "-m", "env_service.workers.worker_process"]
             self._process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(shared)],
                 pass_fds=(theirs.fileno(), shared),

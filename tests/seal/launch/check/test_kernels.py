@@ -5,7 +5,7 @@ from check_material import MACHINE, QWEN_7B, said
 from omegaconf import DictConfig
 from project_folder import ROOT
 
-from seal.launch.check import software, updates
+from seal.launch.check import kernels, software
 from seal.launch.check.finding import Level
 from seal.launch.memory import settings_of
 from seal.launch.recipe import load_recipe
@@ -15,23 +15,23 @@ QWEN_3B = replace(QWEN_7B, config=CONFIGS["Qwen/Qwen2.5-3B-Instruct"])
 
 
 def test_fused_kernels_need_a_tied_head(seal: DictConfig) -> None:
-    assert list(updates.fused_kernels(seal, MACHINE, QWEN_7B)) == []
+    assert list(kernels.fused_kernels(seal, MACHINE, QWEN_7B)) == []
     seal.actor_rollout_ref.model.use_fused_kernels = True
-    said(updates.fused_kernels(seal, MACHINE, QWEN_3B), Level.OK)
-    text = said(updates.fused_kernels(seal, MACHINE, QWEN_7B), Level.ERROR)
+    said(kernels.fused_kernels(seal, MACHINE, QWEN_3B), Level.OK)
+    text = said(kernels.fused_kernels(seal, MACHINE, QWEN_7B), Level.ERROR)
     assert "models/qwen2.5-7b" in text
     (override,) = (word.strip(";:,") for word in text.split() if "=" in word)
     without = load_recipe(ROOT / "exp/SEAL.yaml", [override])
-    assert list(updates.fused_kernels(without, MACHINE, QWEN_7B)) == []
+    assert list(kernels.fused_kernels(without, MACHINE, QWEN_7B)) == []
     seal.actor_rollout_ref.actor.strategy = "fsdp"
-    said(updates.fused_kernels(seal, MACHINE, QWEN_7B), Level.OK)
+    said(kernels.fused_kernels(seal, MACHINE, QWEN_7B), Level.OK)
 
 
 @pytest.mark.parametrize("kind", [software.FLASH, "sdpa"])
 def test_dynamic_batches_want_flash_attention(kind: str) -> None:
     attention = f"actor_rollout_ref.model.override_config.attn_implementation={kind}"
     recipe = load_recipe(ROOT / "exp/SEAL.yaml", ["+tuning=dynamic_batches", attention])
-    found = [*updates.dynamic_batches(recipe, MACHINE, QWEN_7B)]
+    found = [*kernels.dynamic_batches(recipe, MACHINE, QWEN_7B)]
     if kind == software.FLASH:
         assert found == []
         # The other passes follow the actor's setting, and the plan counts with its tokens.
@@ -42,4 +42,4 @@ def test_dynamic_batches_want_flash_attention(kind: str) -> None:
     else:
         assert "use_dynamic_bsz=false" in said(found, Level.WARNING)
         recipe.actor_rollout_ref.actor.use_dynamic_bsz = False
-        assert list(updates.dynamic_batches(recipe, MACHINE, QWEN_7B)) == []
+        assert list(kernels.dynamic_batches(recipe, MACHINE, QWEN_7B)) == []

@@ -14,7 +14,7 @@ import httpx
 from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 from omegaconf import DictConfig, OmegaConf
 
-from seal.environment.client import EnvironmentFault
+from seal.client.client import EnvironmentFault
 from seal.launch import folders
 from seal.launch.check import before_start, gpus
 from seal.launch.check.finding import Finding, Level, error, ok

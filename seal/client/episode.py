@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
+from seal.client.client import EnvironmentClient, EnvironmentFault, Task
 from seal.wire import ExitStatus, Message, TokenLimit, ToolDoc, TurnDiagnosis, TurnProgress
 
 

@@ -11,7 +11,7 @@ from check_material import CLUSTER, MACHINE, QWEN_7B, said
 from omegaconf import DictConfig
 from project_folder import ROOT
 
-from seal.launch.check import before_start, whole
+from seal.launch.check import all_checks, before_start
 from seal.launch.check.finding import Level, ok
 from seal.launch.check.model import Model
 from seal.launch.check.programs import Answer, Program
@@ -32,7 +32,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], list[Program
             asked.extend(programs.values())
             return dict.fromkeys(programs, answer)
 
-        monkeypatch.setattr(whole, "ask", ask)
+        monkeypatch.setattr(all_checks, "ask", ask)
         return asked
 
     return script
@@ -42,13 +42,13 @@ def test_gpus_that_cannot_reach_each_other(
     seal: DictConfig, answered: Callable[[Answer], list[Program]]
 ) -> None:
     asked = answered(Answer("", "no answer after 120 s"))
-    text = said(whole.all_reduce(seal, MACHINE), Level.ERROR)
+    text = said(all_checks.all_reduce(seal, MACHINE), Level.ERROR)
     assert (
         "4 GPUs cannot add a tensor" in text and "no answer" in text and "NCCL_DEBUG=INFO" in text
     )
     assert asked[0].command[1:] == ["-m", "seal.launch.check.all_reduce", "4"]
     answered(Answer("4 GPUs add up\n", ""))
-    assert said(whole.all_reduce(seal, MACHINE), Level.OK) == "4 GPUs add up"
+    assert said(all_checks.all_reduce(seal, MACHINE), Level.OK) == "4 GPUs add up"
 
 
 def test_no_all_reduce_without_the_gpus(
@@ -61,7 +61,7 @@ def test_no_all_reduce_without_the_gpus(
         (seal, replace(MACHINE, gpus=Gpus())),
         (seal, replace(MACHINE, torch_cuda=None)),
     ):
-        assert list(whole.all_reduce(recipe, machine)) == []
+        assert list(all_checks.all_reduce(recipe, machine)) == []
     assert asked == []
 
 
@@ -82,30 +82,32 @@ def test_the_hub_is_asked_for_a_model_that_is_not_here(
             raise httpx.ConnectError("no route")
         return httpx.Response(status)
 
-    monkeypatch.setattr(whole, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(all_checks, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(httpx, "head", head)
-    assert part in said(whole.hub(HUB_NAME), level)
-    assert list(whole.hub(QWEN_7B)) == []
-    assert list(whole.hub(replace(HUB_NAME, made_by=("make.py",)))) == []
+    assert part in said(all_checks.hub(HUB_NAME), level)
+    assert list(all_checks.hub(QWEN_7B)) == []
+    assert list(all_checks.hub(replace(HUB_NAME, made_by=("make.py",)))) == []
 
 
 def test_the_hub_is_not_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(all_checks, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(httpx, "head", None)
-    assert "HF_HUB_OFFLINE is set" in said(whole.hub(HUB_NAME), Level.ERROR)
+    assert "HF_HUB_OFFLINE is set" in said(all_checks.hub(HUB_NAME), Level.ERROR)
 
 
 def test_prompts_that_do_not_fit(
     quick: DictConfig, answered: Callable[[Answer], list[Program]]
 ) -> None:
     asked = answered(Answer("", "3 of 32 training prompts do not fit"))
-    text = said(whole.prompts(quick, False, Family()), Level.ERROR)
+    text = said(all_checks.prompts(quick, False, Family()), Level.ERROR)
     assert text == "3 of 32 training prompts do not fit"
     # As training has them.
     assert asked[0].environment["VERL_PLATFORM"] == "cpu"
     assert asked[0].command[-2] == "seal.backbone.prompt_budget"
     answered(Answer("the longest has 700 tokens\n", ""))
-    assert said(whole.prompts(quick, False, Family()), Level.OK) == "the longest has 700 tokens"
+    assert (
+        said(all_checks.prompts(quick, False, Family()), Level.OK) == "the longest has 700 tokens"
+    )
 
 
 @pytest.mark.parametrize("model", [QWEN_7B, HUB_NAME])
@@ -118,9 +120,9 @@ def test_prompts_are_counted_where_model_and_service_are_there(
     monkeypatch.setattr(
         before_start, "outside", lambda *_: [replace(ok("service", ""), level=level)]
     )
-    monkeypatch.setattr(whole, "hub", lambda _: [])
-    monkeypatch.setattr(whole, "prompts", lambda *_: [ok("prompts", "fit")])
-    found = whole.check(seal, True, False, Family())
+    monkeypatch.setattr(all_checks, "hub", lambda _: [])
+    monkeypatch.setattr(all_checks, "prompts", lambda *_: [ok("prompts", "fit")])
+    found = all_checks.check(seal, True, False, Family())
     assert ("prompts" in [one.subject for one in found]) is (there and model is QWEN_7B)
 
 
