@@ -15,11 +15,9 @@ from rich.console import Console
 from seal.client.client import EnvironmentFault
 from seal.launch import folders
 from seal.launch.check.all_checks import check
-from seal.launch.check.finding import Level
-from seal.launch.check.table import print_findings
+from seal.launch.check.finding import Level, print_findings
 from seal.launch.folders import RunError
-from seal.launch.interrupts import ignore_interrupts, interrupt_once
-from seal.launch.processes import Family
+from seal.launch.processes import Family, ignore_interrupts, interrupt_once
 from seal.launch.recipe import RecipeError, load_recipe, refuse_contradictions
 from seal.launch.record import Options
 from seal.launch.resume import how_to_resume, set_resume_mode

@@ -30,9 +30,8 @@ from seal.backbone.prompt_budget import largest_interface, prompt_limit, remedy
 from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.launch.folders import RunError
-from seal.launch.interrupts import interrupt_once
 from seal.launch.listening import free_port
-from seal.launch.processes import Family
+from seal.launch.processes import Family, interrupt_once
 from seal.launch.recipe import EXP, RecipeError, load_recipe, model_length
 from seal.launch.service import start_service, token, urls
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from seal import ROOT
-from seal.launch.interrupts import interrupt_once
+from seal.launch.processes import interrupt_once
 from seal.launch.processor import FLOAT32
 from seal.study import figures, pages
 from seal.study.comparable import composed

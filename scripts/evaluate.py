@@ -38,7 +38,7 @@ from seal.evaluation.official_tau2 import USER_MODEL
 from seal.evaluation.tables import model_figures, show
 from seal.formats import FORMATS
 from seal.launch.folders import RunError
-from seal.launch.interrupts import interrupt_once
+from seal.launch.processes import interrupt_once
 from seal.launch.recipe import RecipeError
 from seal.validation.log import BadValidationFile
 

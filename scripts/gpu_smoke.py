@@ -26,7 +26,7 @@ from rich.console import Console
 from benchmarks.gpu_smoke import kept, sampling
 from benchmarks.gpu_smoke.kept import SmokeError
 from seal import ROOT
-from seal.launch.interrupts import interrupt_once
+from seal.launch.processes import interrupt_once
 
 SIZES = ("0.5b", "3b", "7b", "smollm2", "tiny")
 PACKAGES = ("torch", "vllm", "verl", "transformers", "ray")

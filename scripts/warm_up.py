@@ -24,8 +24,7 @@ from pathlib import Path
 
 from seal import ROOT
 from seal.backbone.loading import BackboneError
-from seal.launch.interrupts import interrupt_once
-from seal.launch.processes import Family
+from seal.launch.processes import Family, interrupt_once
 from seal.launch.recipe import EXP, RecipeError
 from seal.warm_up.supervised import DemonstrationError
 from seal.warm_up.warm_up import FACTS, WarmUp, WarmUpError, warm_up

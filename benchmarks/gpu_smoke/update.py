@@ -28,8 +28,8 @@ from benchmarks.gpu_smoke.kept import SmokeError, once, same_settings
 from benchmarks.gpu_smoke.sampling import NoGpuError
 from benchmarks.output import figure, markdown
 from seal import ROOT
-from seal.launch.attention import attention
 from seal.launch.memory import ASIDE_BYTES, Settings, plan
+from seal.launch.recipe import attention
 from seal.launch.shapes import shape_of
 from seal.train.log_probs import give_head_rows, token_log_probs
 

@@ -7,16 +7,20 @@ id, however the run ends.
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
 _VARIABLE = "SEAL_LAUNCH_ID"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, SIGTERM and a closed terminal: each of them ends a run, and only the first counts."""
 
 
 @dataclass
@@ -111,7 +115,7 @@ class Family:
         started = time.monotonic()
         # A descendant is no longer found once its parent has gone, so all are remembered.
         known = {process.pid: process for process in self.members()}
-        for signal, until_s in (
+        for end, until_s in (
             (psutil.Process.terminate, patience_s),
             (psutil.Process.kill, limit_s),
         ):
@@ -119,7 +123,7 @@ class Family:
             while (left := self._left(known)) and time.monotonic() - started < until_s:
                 for process in set(left) - signalled:
                     with contextlib.suppress(psutil.Error):
-                        signal(process)
+                        end(process)
                 signalled.update(left)
                 psutil.wait_procs(left, timeout=0.2)
         for child in self.children:
@@ -153,3 +157,25 @@ def last_lines(path: Path, most_bytes: int = 200_000) -> list[str]:
 def tail(path: Path, lines: int = 15) -> str:
     """The last lines of a log, for an error message."""
     return "\n".join(last_lines(path)[-lines:]) or "(no log)"
+
+
+def interrupt_once() -> None:
+    """Let the first of these signals raise KeyboardInterrupt, and ignore later ones.
+
+    A second Ctrl-C must not stop the launcher while it ends the processes of the run.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        ignore_interrupts()
+        raise KeyboardInterrupt
+
+    for number in _SIGNALS:
+        # nohup ignores SIGHUP, and that must not change.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def ignore_interrupts() -> None:
+    """Ignore these signals from now on, so that the run's processes can be ended."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -7,9 +7,9 @@ configuration and in exp/.
 """
 
 import functools
-import importlib.util
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seal import ROOT
 from seal.launch import known_keys, values
-from seal.launch.attention import attention
 from seal.launch.processor import cpu_dtype
 from seal.launch.sampling import refused_settings
 from seal.settings.reading import shown
@@ -29,6 +28,18 @@ from seal.settings.rules import contradictions
 from seal.settings.sections import read_settings
 
 EXP = ROOT / "exp"
+
+
+def attention() -> str:
+    """The trainer's kind of attention, as transformers names it.
+
+    "flash_attention_2" if flash-attn is installed, else torch's own, "sdpa": the package has to fit
+    Python, torch and CUDA, so many machines do not have it. Nothing else changes: sequences stay
+    packed (tests/train/test_packing.py), and log probabilities do not need it
+    (`seal.train.log_probs`).
+    """
+    return "sdpa" if find_spec("flash_attn") is None else "flash_attention_2"
+
 
 # Recipes write ${cpu_dtype:} and ${attention:}.
 OmegaConf.register_new_resolver("cpu_dtype", cpu_dtype, replace=True)
@@ -156,7 +167,7 @@ def _refuse_other_sections(recipe: DictConfig, path: Path) -> None:
 
 
 def _verl_package() -> Path:
-    spec = importlib.util.find_spec("verl")
+    spec = find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
         raise RecipeError(
             "verl is not installed in this environment; run `bash install.sh` and use "

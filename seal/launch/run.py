@@ -28,9 +28,8 @@ from seal.launch.folders import (
     run_name,
     set_earlier_outputs_aside,
 )
-from seal.launch.interrupts import ignore_interrupts
-from seal.launch.logview import start_logview
-from seal.launch.processes import Family
+from seal.launch.listening import check_port, wait_until_healthy
+from seal.launch.processes import Family, ignore_interrupts
 from seal.launch.progress import RunProgress
 from seal.launch.record import Options, record_launch
 from seal.launch.report import Finished, print_report
@@ -39,6 +38,9 @@ from seal.launch.service import start_service
 from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
 from seal.records.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
 from seal.settings.sections import read_settings
+
+VIEWER_HOST, VIEWER_PORT = "127.0.0.1", 8090
+VIEWER_START_S = 20.0
 
 
 @dataclass
@@ -222,3 +224,29 @@ def service_cpu_s(service: subprocess.Popen[bytes] | None) -> float | None:
     process = psutil.Process(service.pid)
     times = [process.cpu_times(), *(child.cpu_times() for child in process.children(True))]
     return float(sum(item.user + item.system for item in times))
+
+
+def start_logview(family: Family, log: Path, port: int = VIEWER_PORT) -> str:
+    """Start the viewer of `experiments/`, which ends with the run; its failure never ends the run.
+
+    Returns:
+        A sentence for the user: the viewer's address, or why there is no viewer.
+    """
+    url = f"http://{VIEWER_HOST}:{port}"
+    try:
+        check_port(VIEWER_HOST, port)
+    except OSError as error:
+        return (
+            f"no log viewer: cannot use {url} ({error.strerror}); if another viewer runs there, "
+            "it may show this run too"
+        )
+    (folders.ROOT / "experiments").mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "seal.logview", "--experiments", "experiments"]
+    viewer = family.start(
+        [*command, "--host", VIEWER_HOST, "--port", str(port)], log, {}, folders.ROOT
+    )
+    try:
+        wait_until_healthy("it", viewer, f"{url}/healthz", log, VIEWER_START_S)
+    except RunError as error:
+        return f"no log viewer: {error}"
+    return f"log viewer: {url}"

@@ -1,8 +1,10 @@
 """Which attention recipes ask for, with and without flash-attn."""
 
+from importlib.util import find_spec
+
 import pytest
 
-from seal.launch import attention
+from seal.launch import recipe
 from seal.launch.recipe import EXP, load_recipe
 
 
@@ -12,7 +14,9 @@ from seal.launch.recipe import EXP, load_recipe
 def test_flash_attention_where_it_is_installed(
     installed: object, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "find_spec", lambda name: installed)
+    monkeypatch.setattr(
+        recipe, "find_spec", lambda name: installed if name == "flash_attn" else find_spec(name)
+    )
     for name, overrides, chosen in (
         ("SEAL", [], expected),
         ("vanilla", ["backbone=toolace-2-8b"], expected),

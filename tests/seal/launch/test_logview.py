@@ -8,8 +8,8 @@ from project_folder import ROOT
 
 from seal.launch import folders
 from seal.launch.listening import free_port
-from seal.launch.logview import start_logview
 from seal.launch.processes import Family
+from seal.launch.run import start_logview
 
 
 def test_the_viewer_runs_beside_the_run_and_ends_with_it(tmp_path: Path, family: Family) -> None:

@@ -2,8 +2,7 @@ import io
 
 from rich.console import Console
 
-from seal.launch.check.finding import Finding, error, ok, warning
-from seal.launch.check.table import print_findings
+from seal.launch.check.finding import Finding, error, ok, print_findings, warning
 
 
 def shown(*findings: Finding) -> str:
