@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+from small_models import TINY
 from tensordict import TensorDict
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from verl.utils import tensordict_utils
@@ -21,18 +22,14 @@ from seal.train.log_probs import give_head_rows
 
 VOCABULARY = 50
 SIZES = {
+    **TINY,
     "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "max_position_embeddings": 64,
     "attn_implementation": "sdpa",
 }
 MODELS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)),
 }
 
 

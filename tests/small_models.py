@@ -1,4 +1,4 @@
-"""The architectures of the backbones, in small."""
+"""The architectures of the backbones in small, and the sizes of models that tests build anew."""
 
 from typing import Any
 
@@ -7,6 +7,16 @@ from transformers import AutoConfig
 from seal.launch.recipe import EXP, load_recipe
 from seal.launch.shapes import CONFIGS
 
+TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+}
+"""Sizes for a configuration of Qwen or Llama."""
 SMALL = {
     "vocab_size": 256,
     "hidden_size": 64,

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from omegaconf import OmegaConf
 from peft import LoraConfig, get_peft_model
+from small_models import TINY
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -26,14 +27,8 @@ def model(kind: str) -> Any:
     torch.manual_seed(0)
     made: Any = Qwen3ForCausalLM(
         Qwen3Config(
+            **{**TINY, "vocab_size": 131},
             architectures=["Qwen3ForCausalLM"],
-            vocab_size=131,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
             tie_word_embeddings=kind == "tied",
         )
     )

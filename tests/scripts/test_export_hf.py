@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import TINY
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
@@ -51,14 +52,8 @@ def model(tied: bool = True, layers: int = 2) -> Any:
     torch.manual_seed(0)
     return Qwen3ForCausalLM(
         Qwen3Config(
+            **{**TINY, "vocab_size": VOCABULARY, "num_hidden_layers": layers},
             architectures=["Qwen3ForCausalLM"],
-            vocab_size=VOCABULARY,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=layers,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
             tie_word_embeddings=tied,
         )
     ).eval()

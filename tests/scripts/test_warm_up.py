@@ -19,6 +19,7 @@ import torch
 import warm_up
 from hypothesis import given
 from hypothesis import strategies as st
+from small_models import TINY
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from seal.backbone.loading import Backbone, load_backbone
@@ -121,15 +122,7 @@ def test_padding_changes_no_loss(model: Path) -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        tie_word_embeddings=True,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**TINY, tie_word_embeddings=True)).save_pretrained(folder)
     return folder
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed
+from small_models import TINY
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -15,15 +16,7 @@ def log_probs(monkeypatch: pytest.MonkeyPatch, tied: bool, fused: bool) -> torch
     # verl replaces the class's own; the other tests want it as it was.
     monkeypatch.setattr(Qwen2ForCausalLM, "forward", Qwen2ForCausalLM.forward)
     torch.manual_seed(1)
-    config = Qwen2Config(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        tie_word_embeddings=tied,
-    )
+    config = Qwen2Config(**TINY, tie_word_embeddings=tied)
     model = Qwen2ForCausalLM._from_config(config, attn_implementation="sdpa")
     ids = torch.randint(0, 64, (1, 10))
     labels = ids.roll(-1, 1)

@@ -5,7 +5,7 @@ import torch
 import torch.distributed
 from omegaconf import DictConfig
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
-from small_models import small
+from small_models import TINY, small
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -51,17 +51,7 @@ def adapted(model: Qwen3ForCausalLM) -> tuple[PeftModel, dict[str, torch.Tensor]
 @pytest.mark.usefixtures("one_rank")
 @pytest.mark.filterwarnings("ignore")
 def test_merged_adapters_are_sent_and_taken_back() -> None:
-    config = Qwen3Config(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        tie_word_embeddings=True,
-    )
-    model = Qwen3ForCausalLM(config)
+    model = Qwen3ForCausalLM(Qwen3Config(**TINY, tie_word_embeddings=True))
     base = whole(model.state_dict())
     peft, added = adapted(model)
     assert len(added) == 2 * 7
