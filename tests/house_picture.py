@@ -47,13 +47,18 @@ ROOMS = {
     "env_service": Box("tools and verifier", 960, 290),
     "seal/settings": Box("a recipe, typed", 695, 380),
     "seal/environment": Box("client, dialogue loop", 780, 470),
-    "seal/records": Box("what a run leaves", 260, 595),
-    "seal/coevolution": Box("the paper", 440, 595),
-    "seal/formats": Box("text and tool calls", 620, 595),
-    "seal/wire.py": Box("the HTTP contract", 800, 595),
+    "seal/records": Box("what a run leaves", 120, 595),
+    "seal/coevolution": Box("the paper", 310, 595),
+    "seal/formats": Box("text and tool calls", 500, 595),
+    "seal/wire.py": Box("the HTTP contract", 690, 595),
+    # By itself, because the contract names labels, and the rest of the paper names the contract.
+    "seal/coevolution/labels.py": Box("the labels of a turn", 905, 595, wide=210),
 }
-METHOD = ("seal/records", "seal/coevolution", "seal/formats", "seal/wire.py")
-BAND = Box("the method, which every room may import", 530, 560, 760, 102)
+METHOD = (
+    *("seal/records", "seal/coevolution", "seal/formats", "seal/wire.py"),
+    "seal/coevolution/labels.py",
+)
+BAND = Box("the method, which every room may import", 525, 560, 1010, 102)
 
 STYLE = """\
     .room { fill: #f6f8fa; stroke: #6e7781; stroke-width: 1.5; }
@@ -84,8 +89,9 @@ def arrows() -> set[Pair]:
         path = ROOT / room
         for file in path.rglob("*.py") if path.is_dir() else [path]:
             for name in imports(file):
-                found = {modules[m] for m in modules if f"{name}.".startswith(f"{m}.")}
-                direct.setdefault(room, set()).update(found - {room})
+                prefixes = [m for m in modules if f"{name}.".startswith(f"{m}.")]
+                nearest = {modules[max(prefixes, key=len)]} if prefixes else set()
+                direct.setdefault(room, set()).update(nearest - {room})
 
     def reached(room: str) -> set[str]:
         nexts = direct.get(room, set())

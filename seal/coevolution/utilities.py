@@ -114,7 +114,9 @@ def _target(
     urgency = 0.0
     if seen is not None:
         confidence = min(1.0, seen.turns / config.n_conf)
-        counted = (one.turns for name, one in profile.by_label.items() if name not in EXCLUDED)
+        counted = (
+            statistic.turns for name, statistic in profile.by_label.items() if name not in EXCLUDED
+        )
         urgency = seen.turns / math.fsum(counted) * (1 - seen.mean_reward) * confidence
     return min(max(base * (1 + config.alpha * urgency), w_min), w_max)
 

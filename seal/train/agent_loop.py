@@ -19,6 +19,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.shaping import shaped_reward
 from seal.environment.access_token import read_token
 from seal.environment.client import EnvironmentClient, EnvironmentFault, Task
@@ -26,7 +27,6 @@ from seal.environment.episode import Episode, OutOf, run_episode
 from seal.settings.sections import Settings, settings_of
 from seal.train.message_end import message_end, stop_token_ids, unwritten_end
 from seal.train.prompt_budget import PromptBudgetError
-from seal.train.round import RolloutRecord
 from seal.train.system_note import behind_default, default_system
 from seal.wire import Message, TokenLimit, ToolDoc, UnreadableMessage
 
@@ -233,7 +233,7 @@ class SealAgentLoop(AgentLoopBase):
         stream: _TokenStream,
         metrics: dict[str, Any],
     ) -> AgentLoopOutput:
-        """Split the stream into verl's prompt and response, and add the episode's record."""
+        """Split the stream into verl's prompt and response, and add the `Rollout`."""
         limit = self.rollout_config.response_length
         prompt_length = len(stream.ids) - len(stream.mask)
         reward = episode.reward
@@ -249,7 +249,7 @@ class SealAgentLoop(AgentLoopBase):
             reward_score=reward,
             metrics=metrics,
             extra_fields={
-                "seal": RolloutRecord(
+                "seal": Rollout(
                     task_id=row["task_id"],
                     category=episode.category,
                     reward=episode.reward,

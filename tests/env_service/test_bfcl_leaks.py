@@ -164,4 +164,4 @@ def test_a_reason_that_tells_more_than_it_may_is_found(reason: str) -> None:
     twins = Twins(LEAKED.task, INTERFACES[0], "structured", BfclEpisode)
     [*played(twins, [[WRONG, ANSWER]], [])]
     assert [*reason_findings(LEAKED, twins, twins.shown.evaluate().diagnosis)] == []
-    assert [*reason_findings(LEAKED, twins, [TurnDiagnosis(0, "any", reason, None)])]
+    assert [*reason_findings(LEAKED, twins, [TurnDiagnosis(0, Label.PASS, reason, None)])]
