@@ -142,9 +142,12 @@ class TurnEvidence:
 
 def diagnose(evidence: TurnEvidence) -> TurnDiagnosis:
     """The dominant label of a turn, by the rules in the module's docstring."""
-    fault = _scorer_fault(evidence)
-    if fault is not None:
-        return fault
+    # The text of a scorer's fault may quote the reference, so no reason has it.
+    if evidence.reference_error is not None:
+        reason = "the reference program failed on this turn"
+        return _diagnosis(evidence, Label.REFERENCE_ERROR, reason)
+    if evidence.checker_error is not None:
+        return _diagnosis(evidence, Label.CHECKER_ERROR, "the verifier failed on this turn")
     if not evidence.reference_calls:
         return _abstention(evidence)
     return _cascade(evidence) or _passed(evidence) or _failed(evidence)
@@ -154,17 +157,6 @@ def _diagnosis(
     evidence: TurnEvidence, label: Label, reason: str, step: int | None = None
 ) -> TurnDiagnosis:
     return TurnDiagnosis(evidence.turn, label, reason, step)
-
-
-def _scorer_fault(evidence: TurnEvidence) -> TurnDiagnosis | None:
-    """A fault of the scorer, without its text, which may quote the reference."""
-    if evidence.reference_error is not None:
-        return _diagnosis(
-            evidence, Label.REFERENCE_ERROR, "the reference program failed on this turn"
-        )
-    if evidence.checker_error is not None:
-        return _diagnosis(evidence, Label.CHECKER_ERROR, "the verifier failed on this turn")
-    return None
 
 
 def _abstention(evidence: TurnEvidence) -> TurnDiagnosis:
@@ -222,9 +214,8 @@ def _broken_call(evidence: TurnEvidence) -> TurnDiagnosis | None:
         failed = call.available and not call.violations and call.error is not None
         if failed and not _ran_later(evidence.calls, call, clean=False):
             what = f"{_quoted(call.tool)} gave an execution error and did not run later"
-            return _diagnosis(
-                evidence, Label.RECOVERY_FAILURE, f"{what}: {_clipped(call.error)}", call.step
-            )
+            reason = f"{what}: {_clipped(call.error)}"
+            return _diagnosis(evidence, Label.RECOVERY_FAILURE, reason, call.step)
     return None
 
 

@@ -228,16 +228,9 @@ def profile_of(
             position: _counted((turn,), rollout.reward, cascade_share)
             for position, turn in enumerate(rollout.turns)
         }
-        cued = interface_active and rollout.interface_shown
-        parts.append(
-            FailureProfile(
-                version,
-                by_label,
-                {rollout.category: by_label},
-                by_position,
-                uncued={} if cued else by_label,
-            )
-        )
+        by_category = {rollout.category: by_label}
+        uncued = {} if interface_active and rollout.interface_shown else by_label
+        parts.append(FailureProfile(version, by_label, by_category, by_position, uncued))
     return replace(merge(*parts), version=version)
 
 
@@ -248,15 +241,12 @@ def merge(*profiles: FailureProfile) -> FailureProfile:
     Merging step by step gives the same up to rounding, and exactly the same if masses and rewards
     are multiples of a power of two, such as the paper's.
     """
-    categories = sorted({name for part in profiles for name in part.by_category})
+    names = sorted({name for part in profiles for name in part.by_category})
     positions = sorted({position for part in profiles for position in part.by_position})
     return FailureProfile(
         max((part.version for part in profiles), default=EMPTY.version),
         _summed([part.by_label for part in profiles]),
-        {
-            name: _summed([part.by_category.get(name, {}) for part in profiles])
-            for name in categories
-        },
+        {name: _summed([part.by_category.get(name, {}) for part in profiles]) for name in names},
         {at: _summed([part.by_position.get(at, {}) for part in profiles]) for at in positions},
         _summed([part.uncued for part in profiles]),
     )

@@ -258,14 +258,13 @@ def batch_weights(
     if config.scope == "turn":
         weights = [turn_weights(turns, utilities, config) or (1.0,) for turns in counted]
     else:
-        by_rollout = [trajectory_weight(turns, utilities, config) for turns in counted]
+        own = [trajectory_weight(turns, utilities, config) for turns in counted]
         if config.assignment == "shuffled":
-            random.Random(seed).shuffle(by_rollout)
-        elif config.assignment == "mean" and by_rollout:
-            by_rollout = [fmean(by_rollout)] * len(by_rollout)
+            random.Random(seed).shuffle(own)
+        elif config.assignment == "mean" and own:
+            own = [fmean(own)] * len(own)
         weights = [
-            (weight,) * max(1, len(turns))
-            for weight, turns in zip(by_rollout, counted, strict=True)
+            (weight,) * max(1, len(turns)) for weight, turns in zip(own, counted, strict=True)
         ]
     if config.normalize in ("none", "balanced"):
         return weights

@@ -241,12 +241,11 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
                 url,
                 missed,
             )
-        if len({data["content_hash"] for data in answers.values()}) > 1:
-            hashes = ", ".join(
-                f"{answers[url]['content_hash']} at {url}" for url in sorted(answers)
-            )
+        hashes = {url: answers[url]["content_hash"] for url in sorted(answers)}
+        if len(set(hashes.values())) > 1:
+            listed = ", ".join(f"{content} at {url}" for url, content in hashes.items())
             raise EnvironmentFault(
-                f"the environment services made different interfaces of one profile ({hashes}); "
+                f"the environment services made different interfaces of one profile ({listed}); "
                 "start all of them anew, from the same version of the project"
             )
         return _read(InterfaceReply, next(iter(answers.values())))

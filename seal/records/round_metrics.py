@@ -19,14 +19,7 @@ def round_metrics(
     utilities: Mapping[Label, float],
     config: WeightConfig,
 ) -> dict[str, float]:
-    """Scalars of a round.
-
-    Args:
-        rollouts: All rollouts that were trained on.
-        weights: The weight of each turn of each of them.
-        utilities: rho(z) of the round.
-        config: Bounds of the weights, and how turns count.
-    """
+    """Scalars of a round: `weights` has those of each rollout's turns, `utilities` is rho(z)."""
     means = [fmean(by_turn) for by_turn in weights]
     failed = [turn for rollout in rollouts for turn in rollout.turns if turn.label in FAILURES]
     labels = Counter(label for rollout in rollouts for label in rollout.labels)

@@ -149,8 +149,6 @@ def advantage_metrics(
         among = len(masks) if aggregation.startswith("seq-mean") else written
         metrics[f"seal/advantage/net_{name}"] = sum(pulls(advantages, masks, aggregation)) / among
     if log_probs is not None:
-        total = sum(
-            float((sampled * mask).sum()) for sampled, mask in zip(log_probs, masks, strict=True)
-        )
+        total = sum(float((log * mask).sum()) for log, mask in zip(log_probs, masks, strict=True))
         metrics["seal/entropy"] = -total / written
     return metrics

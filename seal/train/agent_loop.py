@@ -240,6 +240,19 @@ class SealAgentLoop(AgentLoopBase):
         if row["suite"] == TRAINING_SUITE:  # a validation with the interface is judged as any
             shaping = self._settings.seal.reward
             reward = shaped_reward(episode.reward, episode.progress, shaping)
+        spans = zip(episode.step_turns, stream.generated, strict=True)
+        rollout = Rollout(
+            task_id=row["task_id"],
+            category=episode.category,
+            reward=episode.reward,
+            training_reward=reward,
+            turns=episode.turns,
+            interface_version=episode.interface_version,
+            interface_shown=task.show_interface and task.mode == "train",
+            exit_status=episode.exit_status,
+            environment_s=episode.environment_s,
+            turn_spans=tuple((turn, start, end) for turn, (start, end) in spans),
+        )
         return AgentLoopOutput(
             prompt_ids=stream.ids[:prompt_length],
             response_ids=stream.ids[prompt_length:][:limit],
@@ -249,29 +262,13 @@ class SealAgentLoop(AgentLoopBase):
             reward_score=reward,
             metrics=metrics,
             extra_fields={
-                "seal": Rollout(
-                    task_id=row["task_id"],
-                    category=episode.category,
-                    reward=episode.reward,
-                    training_reward=reward,
-                    turns=episode.turns,
-                    interface_version=episode.interface_version,
-                    interface_shown=task.show_interface and task.mode == "train",
-                    exit_status=episode.exit_status,
-                    environment_s=episode.environment_s,
-                    turn_spans=tuple(
-                        (turn, start, end)
-                        for turn, (start, end) in zip(
-                            episode.step_turns, stream.generated, strict=True
-                        )
-                    ),
-                ).to_json(),
+                "seal": rollout.to_json(),
                 # Fields of the validation log; text if verl should not compute an average.
                 "reward_extra_info": {
                     "task_id": row["task_id"],
                     "category": episode.category,
                     "suite": row["suite"],
-                    "labels": ",".join(turn.label for turn in episode.turns),
+                    "labels": ",".join(rollout.labels),
                     "turns": len(episode.turns),
                     "interface_version": episode.interface_version,
                     "truncated": float(episode.truncated),

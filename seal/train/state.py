@@ -116,14 +116,11 @@ def after_round(
         step, rollouts, config.weights.cascade_share, interface_active=bool(shown.active())
     )
     history = state.history.after(round_profile, config)
+    state = replace(state, step=step, history=history, shown=shown)
     if config.frozen_after is not None and step > config.frozen_after:
-        frozen = replace(state.profile, version=step)
-        return replace(state, step=step, history=history, profile=frozen, shown=shown)
+        return replace(state, profile=replace(state.profile, version=step))
     return replace(
         state,
-        step=step,
-        history=history,
-        shown=shown,
         profile=replace(history.window, version=step),
         utilities=next_utilities(
             state.utilities,

@@ -11,9 +11,9 @@ One round t:
 | 6 | policy update | verl |
 | 6 | C_t to the service, which evolves the interface (3.3) | `SealTrainer.on_step_end` |
 
-Line 4 runs behind line 5 and the policy update, which do not read C_t: the weights of a round are
-made from the utilities that the rounds before have left. verl saves a checkpoint between `step` and
-`on_step_end`, and a checkpoint of step t holds C_t, so `on_step_end` would be too late.
+Line 4 runs after line 5 and the policy update, which do not read C_t: the weights of a round come
+from the utilities that earlier rounds have left. verl saves a checkpoint between `step` and
+`on_step_end`, and the checkpoint of step t holds C_t, so `on_step_end` would be too late.
 
 What the loop carries from round to round is a `LoopState`. The other hooks keep checkpoints, choose
 suites of validations and tell the launcher what is being done; the work is in modules of their own.
@@ -70,7 +70,7 @@ class SealTrainer(PPOTrainerSync):
         self._aggregation = str(config.actor_rollout_ref.actor.loss_agg_mode)
         self._state = LoopState(utilities=self._loop.weights.utilities)
         self._interface = self._state.shown  # Omega_t, what round t is shown
-        self._rollouts: list[Rollout] = []  # of round t, that are trained on
+        self._rollouts: list[Rollout] = []  # those of round t
         self._log = LoopLog(Path(settings.seal.loop_dir))
         self.replay_buffer.on_progress = self._log.progress
         self._round_log = RoundLog(self._log, self._loop.weights, self._aggregation)
@@ -87,9 +87,9 @@ class SealTrainer(PPOTrainerSync):
         self._send_profile()
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> KVBatchMeta:
-        """Lines 1 to 6 by verl, without the interface; and line 4: labels z_i to C_t (3.2, 3.3).
+        """The round by verl, up to the policy update; then line 4: labels to C_t (3.2, 3.3).
 
-        With C_t the utilities rho of the next round are made.
+        C_t also gives the utilities rho of the next round.
         """
         batch = super().step(metrics, timing_raw)
         self._state = after_round(
