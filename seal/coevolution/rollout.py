@@ -1,7 +1,7 @@
 """One rollout as everything behind the diagnosis takes it.
 
-The agent loop makes it of a finished episode. It crosses verl's queue as JSON, once. Then profile,
-weights, advantages, metrics and the loop log read this type.
+In: a finished episode; the agent loop makes a `Rollout` of it, which crosses verl's queue as JSON,
+once. Out: what profile, weights, advantages, metrics and the loop log read.
 """
 
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from seal.wire import ExitStatus, TurnDiagnosis
 class Rollout:
     """What is known about one rollout besides its tokens.
 
-    What has a default is not read by profile and weights, but `interface_shown`.
+    Of the fields with a default, profile and weights read `interface_shown` alone.
     `seal.wire.from_json` reads what `to_json` gives, and a line of the loop log.
     """
 
