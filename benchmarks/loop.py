@@ -42,11 +42,12 @@ from benchmarks.output import (
 from seal import ROOT
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import Interface
-from seal.coevolution.labels import FAILURES, Label
-from seal.coevolution.profile import LabeledTrajectory, LabeledTurn, profile_of
+from seal.coevolution.profile import profile_of
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
-from seal.wire import TurnDiagnosis
+from seal.labels import FAILURES, Label
+from seal.wire import TurnDiagnosis, from_json
 
 PYTHONS = {"service": SERVICE_PYTHON, "trainer": TRAINER_PYTHON}
 
@@ -89,19 +90,36 @@ def microseconds(work: Callable[[], object], repeats: int, of: int = 1) -> float
     return median(took) / of * 1e6
 
 
-def round_labels() -> list[LabeledTrajectory]:
-    """A made-up round: every label that has a weight, and failures that follow from others."""
+def round_of_rollouts() -> list[Rollout]:
+    """A made-up round: every label that has a weight, and failures that follow from others.
+
+    Half of the tokens are generated, half observed.
+    """
     drawn = random.Random(0)
-    made = []
-    for rollout in range(ROLLOUTS):
+    length = TOKENS // (TURNS * MESSAGES_PER_TURN)
+    starts = range(0, TOKENS, length)
+    spans = tuple((start * TURNS // TOKENS, start, start + length // 2) for start in starts)
+    rollouts = []
+    for index in range(ROLLOUTS):
         labels = drawn.choices([Label.PASS, Label.CORRECT_ABSTENTION, *FAILURES], k=TURNS)
         turns = tuple(
-            LabeledTurn(label, cascade=turn > 1 and label in FAILURES)
+            TurnDiagnosis(turn, label, "why", None, turn > 1 and label in FAILURES)
             for turn, label in enumerate(labels)
         )
         reward = float(FAILURES[0] not in labels)  # some of each label's trajectories pass
-        made.append(LabeledTrajectory(turns, reward, f"category_{rollout % 4}"))
-    return made
+        rollouts.append(
+            Rollout(
+                task_id=f"task_{index // GROUP}",
+                category=f"category_{index % 4}",
+                reward=reward,
+                training_reward=reward,
+                turns=turns,
+                interface_version=1,
+                interface_shown=True,
+                turn_spans=spans,
+            )
+        )
+    return rollouts
 
 
 # ---- the service's half ----------------------------------------------------------------------
@@ -120,7 +138,7 @@ def measure_service(quick: bool) -> dict[str, float]:
     repeats = 3 if quick else 15
     figures = _diagnosis("passing", tasks, False, repeats)
     figures |= _diagnosis("failing", tasks, True, repeats)
-    profile = profile_of(1, round_labels())
+    profile = profile_of(1, round_of_rollouts())
     evolved = partial(evolve, FULL, profile, InterfaceConfig())
     return figures | _opening(tasks, repeats) | {"evolve": microseconds(evolved, 100 * repeats)}
 
@@ -189,14 +207,12 @@ def measure_trainer(quick: bool) -> dict[str, float]:
     """Weights of a batch in both scopes, and the profile's update, in microseconds of one."""
     import torch
 
-    from seal.train.round import RolloutRecord
     from seal.train.state import LoopConfig, LoopState, after_round
 
     torch.set_num_threads(1)
     repeats = 10 if quick else 50
-    labeled = round_labels()
-    plain = [_record(index, one) for index, one in enumerate(labeled)]
-    records = [RolloutRecord.from_json(one) for one in plain]
+    rollouts = round_of_rollouts()
+    plain = [rollout.to_json() for rollout in rollouts]
     rows = [torch.full((TOKENS,), (-1.0) ** index) for index in range(ROLLOUTS)]
     nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
     config = LoopConfig(
@@ -204,55 +220,27 @@ def measure_trainer(quick: bool) -> dict[str, float]:
     )
     state = LoopState()
     for step in range(1, 5):
-        state = after_round(state, step, labeled, FULL, config)
+        state = after_round(state, step, rollouts, FULL, config)
     works: dict[str, Callable[[], object]] = {
-        "records": lambda: [RolloutRecord.from_json(one) for one in plain],
-        "weights_trajectory": partial(_weighted, nested, records, WeightConfig()),
-        "weights_turn": partial(_weighted, nested, records, WeightConfig(scope="turn")),
-        "profile": partial(after_round, state, 5, labeled, FULL, config),
+        "records": lambda: [from_json(Rollout, values) for values in plain],
+        "weights_trajectory": partial(_weighted, nested, rollouts, WeightConfig()),
+        "weights_turn": partial(_weighted, nested, rollouts, WeightConfig(scope="turn")),
+        "profile": partial(after_round, state, 5, rollouts, FULL, config),
     }
     return {name: microseconds(work, repeats) for name, work in works.items()}
 
 
-def _record(rollout: int, one: LabeledTrajectory) -> dict[str, Any]:
-    """A rollout's record as it travels; half of its tokens are generated, half observed."""
-    from seal.train.round import RolloutRecord
-
-    length = TOKENS // (TURNS * MESSAGES_PER_TURN)
-    starts = range(0, TOKENS, length)
-    turns = (
-        TurnDiagnosis(index, turn.label.value, "why", None, turn.cascade)
-        for index, turn in enumerate(one.turns)
-    )
-    return RolloutRecord(
-        task_id=f"task_{rollout // GROUP}",
-        category=one.category,
-        reward=one.reward,
-        training_reward=one.reward,
-        turns=tuple(turns),
-        interface_version=1,
-        interface_shown=True,
-        exit_status="completed",
-        environment_s=0.0,
-        turn_spans=tuple((at * TURNS // TOKENS, at, at + length // 2) for at in starts),
-    ).to_json()
-
-
-def _weighted(nested: Any, records: Sequence[Any], config: WeightConfig) -> Any:
+def _weighted(nested: Any, rollouts: Sequence[Rollout], config: WeightConfig) -> Any:
     """A batch's advantages, weighted as the trainer does it."""
     import torch
 
     from seal.train.advantages import weighted
 
-    weights = batch_weights(
-        [record.labeled() for record in records],
-        [record.task_id for record in records],
-        UTILITIES,
-        config,
-    )
+    groups = [rollout.task_id for rollout in rollouts]
+    weights = batch_weights(rollouts, groups, UTILITIES, config)
     after = [
-        weighted(advantage, record, by_turn, config)
-        for advantage, record, by_turn in zip(nested.unbind(), records, weights, strict=True)
+        weighted(advantage, rollout, by_turn, config)
+        for advantage, rollout, by_turn in zip(nested.unbind(), rollouts, weights, strict=True)
     ]
     return torch.nested.as_nested_tensor(after, layout=torch.jagged)
 

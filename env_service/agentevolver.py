@@ -34,7 +34,7 @@ from env_service.live import LiveEpisodes
 from env_service.workers.frames import Spec
 from env_service.workers.pool import WorkerPool
 from seal.coevolution.interface import INITIAL
-from seal.coevolution.labels import Label
+from seal.labels import Label
 from seal.wire import (
     CONVERSATION_COMPLETED,
     EvaluateReply,

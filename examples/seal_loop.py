@@ -37,16 +37,11 @@ from env_service.environments.toy.environment import ToyEpisode, ToyTask
 from seal.coevolution import texts
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import FAILURES, Label
-from seal.coevolution.profile import (
-    LabeledTrajectory,
-    LabeledTurn,
-    ProfileHistory,
-    ProfileWindow,
-    profile_of,
-)
+from seal.coevolution.profile import ProfileHistory, ProfileWindow, profile_of
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
 from seal.formats import ToolCall, render_calls
+from seal.labels import FAILURES, Label
 from seal.wire import EvaluateReply, Message
 
 GROUPS = 4  # GRPO groups of each task in a round
@@ -57,7 +52,7 @@ HEED = 1.5  # how much a sentence of the interface lowers the logits of messages
 Array: TypeAlias = NDArray[np.float64]
 State: TypeAlias = tuple[str, str]  # what the user said last; tools' answer: none, result, error
 Policy: TypeAlias = dict[State, Array]  # theta: for each state, a logit for each action
-Outcomes: TypeAlias = Sequence[LabeledTrajectory]
+Rollouts: TypeAlias = Sequence[Rollout]
 
 # ---- Tasks of the toy environment: what the user says in each turn, and the reference's calls
 
@@ -136,38 +131,38 @@ def seal_loop(rounds: int, rng: Generator) -> None:
     policy, interface, history = Policy(), INITIAL, ProfileHistory()
     for t in range(1, rounds + 1):
         # Lines 1 to 3: rollouts through Omega_t, their rewards r and labels z.
-        rollouts = roll_out_batch(policy, EpisodeOptions("train", interface), rng)
-        outcomes = [rollout.outcome for rollout in rollouts]
+        batch = roll_out_batch(policy, EpisodeOptions("train", interface), rng)
+        rollouts = [trajectory.rollout for trajectory in batch]
         # Line 4: the failure profile C_t = history.window, here of the last round alone.
-        history = history.after(profile_of(t, outcomes), ProfileWindow())
+        history = history.after(profile_of(t, rollouts), ProfileWindow())
         # Line 5: weights w_j, and advantages w_j A_j.
-        weights = weights_of(outcomes)
-        advantages = weights * advantages_of(outcomes)
+        weights = weights_of(rollouts)
+        advantages = weights * advantages_of(rollouts)
         # Evaluation, on the untouched benchmark.
         untouched = roll_out_batch(policy, EpisodeOptions("eval"), rng)
-        print(row(t, rollouts, untouched, weights, interface))
+        print(row(t, batch, untouched, weights, interface))
         # Line 6: policy update, and Omega_{t+1} = Evolve(Omega_t, C_t).
-        update(policy, rollouts, advantages)
+        update(policy, batch, advantages)
         interface = evolve(interface, history.window, InterfaceConfig())
 
 
-class Rollout(NamedTuple):
-    """A trajectory j: the policy's messages, the reward r_j and the label z_i of each turn."""
+class Trajectory(NamedTuple):
+    """A trajectory j: the policy's messages; reward r_j and the label z_i of each turn."""
 
     steps: Sequence[Step]
-    outcome: LabeledTrajectory
+    rollout: Rollout
 
 
-Batch: TypeAlias = Sequence[Rollout]
+Batch: TypeAlias = Sequence[Trajectory]
 
 
 def roll_out_batch(policy: Policy, options: EpisodeOptions, rng: Generator) -> Batch:
-    """Every task GROUPS * GROUP_SIZE times; the rollouts of a group follow each other."""
+    """Every task GROUPS * GROUP_SIZE times; those of a group follow each other."""
     batch = [task for task in TASKS for _ in range(GROUPS * GROUP_SIZE)]
     return [roll_out(policy, ToyEpisode(task, options), rng) for task in batch]
 
 
-def roll_out(policy: Policy, episode: ToyEpisode, rng: Generator) -> Rollout:
+def roll_out(policy: Policy, episode: ToyEpisode, rng: Generator) -> Trajectory:
     """Line 1: a dialogue as seen through Omega_t; in mode "eval" without it (section 3.3)."""
     dialogue, steps, over = list(episode.open().state), [], False
     while not over:
@@ -176,33 +171,33 @@ def roll_out(policy: Policy, episode: ToyEpisode, rng: Generator) -> Rollout:
         reply = episode.step(message)
         dialogue += [message, *reply.state]
         over = reply.is_terminated
-    return Rollout(steps, outcome_of(episode.evaluate()))
+    return Trajectory(steps, rollout_of(episode.evaluate()))
 
 
-def outcome_of(verdict: EvaluateReply) -> LabeledTrajectory:
+def rollout_of(verdict: EvaluateReply) -> Rollout:
     """Lines 2 and 3: r from the verifier, and z_i from the diagnosis Psi (section 3.2)."""
-    turns = tuple(LabeledTurn(Label(turn.label), turn.cascade) for turn in verdict.diagnosis)
-    return LabeledTrajectory(turns, verdict.accuracy, verdict.category)
+    reward, labels = verdict.accuracy, verdict.diagnosis
+    return Rollout(verdict.task_id, verdict.category, reward, reward, labels)
 
 
-def weights_of(outcomes: Outcomes) -> Array:
+def weights_of(rollouts: Rollouts) -> Array:
     """Line 5: w_j = clip(sum over z of p_j(z) rho(z), w_min, w_max) (section 3.4)."""
-    groups = [str(j // GROUP_SIZE) for j in range(len(outcomes))]
-    by_turn = batch_weights(outcomes, groups, UTILITIES, WeightConfig())
+    groups = [str(j // GROUP_SIZE) for j in range(len(rollouts))]
+    by_turn = batch_weights(rollouts, groups, UTILITIES, WeightConfig())
     return np.array([w_j[0] for w_j in by_turn])  # the same for each turn of a trajectory
 
 
-def advantages_of(outcomes: Outcomes) -> Array:
+def advantages_of(rollouts: Rollouts) -> Array:
     """Line 5: A_j = (r_j - mean of its group) / standard deviation of its group (GRPO)."""
-    groups = np.array([outcome.reward for outcome in outcomes]).reshape(-1, GROUP_SIZE)
+    groups = np.array([rollout.reward for rollout in rollouts]).reshape(-1, GROUP_SIZE)
     return np.concatenate([(r - r.mean()) / (r.std(ddof=1) + 1e-6) for r in groups])
 
 
-def update(policy: Policy, rollouts: Batch, advantages: Array) -> None:
+def update(policy: Policy, batch: Batch, advantages: Array) -> None:
     """Line 6: theta += rate * mean over j of w_j A_j * mean over its steps of grad log pi(a|s)."""
-    for rollout, advantage in zip(rollouts, advantages, strict=True):
-        rate = LEARNING_RATE / len(rollouts) / len(rollout.steps)
-        for step in rollout.steps:
+    for trajectory, advantage in zip(batch, advantages, strict=True):
+        rate = LEARNING_RATE / len(batch) / len(trajectory.steps)
+        for step in trajectory.steps:
             gradient = np.eye(len(ACTIONS))[step.action] - step.probabilities  # of a softmax
             policy[step.state] += rate * advantage * gradient
 
@@ -218,8 +213,8 @@ round   with  without  weight  {"failed turns":70}  interface"""
 
 def row(t: int, shown: Batch, untouched: Batch, weights: Array, interface: Interface) -> str:
     """The line of a round."""
-    with_it, without = (np.mean([j.outcome.reward for j in batch]) for batch in (shown, untouched))
-    labels = Counter(turn.label for rollout in shown for turn in rollout.outcome.turns)
+    with_it, without = (np.mean([j.rollout.reward for j in batch]) for batch in (shown, untouched))
+    labels = Counter(turn.label for j in shown for turn in j.rollout.turns)
     failed = ", ".join(f"{short(label)} {labels[label]}" for label in FAILURES if labels[label])
     parts = " ".join(map(short, interface.active()))
     rates = f"{with_it:6.0%} {without:8.0%} {weights.mean():7.2f}"

@@ -16,7 +16,19 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from seal.labels import Label
 
 PROTOCOL_VERSION = 4
 """Raised by every change that an older client would misread; /healthz reports it."""
@@ -196,8 +208,8 @@ class TurnDiagnosis(Body):
 
     turn: int
     """Index of the turn in the dialogue, from 0."""
-    label: str
-    """A value of `seal.coevolution.labels.Label`."""
+    label: Label
+    """The outcome of the turn."""
     reason: str
     """One sentence on the evidence; it holds no value of the reference."""
     step: int | None
@@ -380,13 +392,16 @@ def request_json(body: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[Data], values: Mapping[str, Any]) -> Data:
-    """Build a dataclass from its JSON object. Unknown fields are ignored, values are not checked.
+    """Build a dataclass from its JSON object; also what one process of ours leaves for another.
+
+    Unknown fields are ignored. Values are not checked, except those of an enumeration.
 
     >>> from_json(ReleaseReply, {"released": True, "from_a_newer_service": 1})
     ReleaseReply(released=True)
 
     Raises:
         TypeError: A field without a default is missing.
+        ValueError: A value is none of its enumeration, e.g. no `Label`.
     """
     declared: type = kind
     readers = _readers(declared).items()
@@ -404,6 +419,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if Ellipsis in arguments:  # tuple[item, ...]
         read = _reader(arguments[0])
         return lambda values: tuple(map(read, values))
+    if get_origin(hint) is tuple:  # tuple[int, int]
+        return tuple
     if type(None) in arguments:  # kind | None
         read = _reader(arguments[0])
         return lambda value: None if value is None else read(value)

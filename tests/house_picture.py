@@ -55,9 +55,10 @@ ROOMS = {
     "seal/coevolution": Box("the paper", 440, 685),
     "seal/formats": Box("text and tool calls", 620, 685),
     "seal/wire.py": Box("the HTTP contract", 800, 685),
+    "seal/labels.py": Box("of a turn", 980, 685),
 }
-METHOD = ("seal/records", "seal/coevolution", "seal/formats", "seal/wire.py")
-BAND = Box("the method, which every package may import", 530, 650, 760, 102)
+METHOD = ("seal/records", "seal/coevolution", "seal/formats", "seal/wire.py", "seal/labels.py")
+BAND = Box("the method, which every package may import", 620, 650, 940, 102)
 
 STYLE = """\
     .room { fill: #f6f8fa; stroke: #6e7781; stroke-width: 1.5; }
@@ -88,8 +89,9 @@ def arrows() -> set[Pair]:
         path = ROOT / room
         for file in path.rglob("*.py") if path.is_dir() else [path]:
             for name in imports(file):
-                found = {modules[m] for m in modules if f"{name}.".startswith(f"{m}.")}
-                direct.setdefault(room, set()).update(found - {room})
+                prefixes = [m for m in modules if f"{name}.".startswith(f"{m}.")]
+                nearest = {modules[max(prefixes, key=len)]} if prefixes else set()
+                direct.setdefault(room, set()).update(nearest - {room})
 
     def reached(room: str) -> set[str]:
         nexts = direct.get(room, set())

@@ -21,11 +21,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigW
 from verl.workers.rollout.replica import TokenOutput
 
 from seal.client.client import EnvironmentClient
+from seal.coevolution.rollout import Rollout
 from seal.launch.recipe import EXP, load_recipe
 from seal.train import agent_loop
 from seal.train.agent_loop import SealAgentLoop
-from seal.train.round import RolloutRecord
-from seal.wire import CONVERSATION_COMPLETED, Message
+from seal.wire import CONVERSATION_COMPLETED, Message, from_json
 
 TRAIN = {"task_id": "toy_1", "mode": "train", "suite": "train"}
 CALL = {"global_steps": 4, "session_id": 0}
@@ -225,11 +225,11 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Rollout:
+class RolledOut:
     """What verl gets, and how it came about."""
 
     output: AgentLoopOutput
-    record: RolloutRecord
+    record: Rollout
     backbone: Backbone
     policy: Policy
 
@@ -291,7 +291,7 @@ def roll_out(
     row: dict[str, Any] = TRAIN,
     /,
     **limits: int | None,
-) -> Rollout:
+) -> RolledOut:
     """Play the row; `script` gives the tokens that are sampled for a step of an instance.
 
     `limits` are verl's lengths of a rollout, and max_tokens_per_step.
@@ -306,5 +306,5 @@ def roll_out(
             return await made.run({"temperature": 1.0}, extra_info=row, **CALL)
 
     output = asyncio.run(run())
-    record = RolloutRecord.from_json(output.extra_fields["seal"])
-    return Rollout(output, record, backbone, policy)
+    record = from_json(Rollout, output.extra_fields["seal"])
+    return RolledOut(output, record, backbone, policy)

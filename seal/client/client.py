@@ -22,6 +22,7 @@ from seal.client.addresses import COOL_DOWN_S, Addresses, url_list
 from seal.wire import (
     PROTOCOL_VERSION,
     CreateReply,
+    Data,
     EvaluateReply,
     ExitStatus,
     InterfaceReply,
@@ -187,7 +188,7 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
         except BaseException:
             self._addresses.forget(instance_id)  # an episode that never began is not live
             raise
-        return from_json(CreateReply, data)
+        return _read(CreateReply, data)
 
     async def step(self, instance_id: str, number: int, message: Message) -> StepReply:
         """Send assistant message `number` (from 0) and get what follows it."""
@@ -195,13 +196,13 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
         data = await self._post(
             "/step", wire.StepRequest, instance_id, messages=message, params=params
         )
-        return from_json(StepReply, data)
+        return _read(StepReply, data)
 
     async def evaluate(self, instance_id: str, exit_status: ExitStatus) -> EvaluateReply:
         """Verdict and labels of an episode that has ended, and why it has."""
         params = wire.EvaluateParams(exit_status=exit_status)
         data = await self._post("/evaluate", wire.EvaluateRequest, instance_id, params=params)
-        return from_json(EvaluateReply, data)
+        return _read(EvaluateReply, data)
 
     async def release(self, instance_id: str) -> None:
         """Forget the episode."""
@@ -240,13 +241,14 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
                 url,
                 missed,
             )
-        if len({data["content_hash"] for data in answers.values()}) > 1:
-            made = ", ".join(f"{answers[url]['content_hash']} at {url}" for url in sorted(answers))
+        hashes = {url: answers[url]["content_hash"] for url in sorted(answers)}
+        if len(set(hashes.values())) > 1:
+            listed = ", ".join(f"{content} at {url}" for url, content in hashes.items())
             raise EnvironmentFault(
-                f"the environment services made different interfaces of one profile ({made}); "
+                f"the environment services made different interfaces of one profile ({listed}); "
                 "start all of them anew, from the same version of the project"
             )
-        return from_json(InterfaceReply, next(iter(answers.values())))
+        return _read(InterfaceReply, next(iter(answers.values())))
 
     async def _ask_all(
         self, method: str, path: str, body: Any
@@ -349,7 +351,7 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
         """What an unsuccessful answer means."""
         error = error if isinstance(error, dict) else {}
         code = error.get("code", "no code")
-        said = (
+        answer = (
             f"the environment service at {where} answered {status} ({code}): "
             f"{error.get('message', 'no message')}"
         )
@@ -357,17 +359,32 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
             case 401, _:
                 wants = "another token than it was sent" if self._token else "an access token"
                 return EnvironmentFault(
-                    f"{said}; it wants {wants}: set env_service.token_file to a file that holds "
+                    f"{answer}; it wants {wants}: set env_service.token_file to a file that holds "
                     f"it, or {TOKEN_VARIABLE} to the token itself"
                 )
             case (503, _) | (409, "instance_busy"):
-                return _NotNow(said)
+                return _NotNow(answer)
             case 429, "too_many_episodes":
-                return _Full(said)
-        return EnvironmentFault(said)
+                return _Full(answer)
+        return EnvironmentFault(answer)
 
 
 def _all_of(what: str, faults: Mapping[str, EnvironmentFault]) -> str:
     """The faults of all addresses in one sentence; of one address, its own."""
-    said = "; ".join(str(faults[url]) for url in sorted(faults))
-    return said if len(faults) == 1 else f"{what}: {said}"
+    listed = "; ".join(str(faults[url]) for url in sorted(faults))
+    return listed if len(faults) == 1 else f"{what}: {listed}"
+
+
+def _read(kind: type[Data], data: Mapping[str, Any]) -> Data:
+    """The data of an answer.
+
+    Raises:
+        EnvironmentFault: A field is missing, or a label is none that this version knows.
+    """
+    try:
+        return from_json(kind, data)
+    except (TypeError, ValueError) as error:
+        raise EnvironmentFault(
+            f"the environment service's {kind.__name__} cannot be read: {error}; start the service "
+            "from the same version of the project"
+        ) from error

@@ -76,11 +76,12 @@ async def run_episode(client: EnvironmentClient, task: Task, generate: Generate)
     step_turns: list[int] = []
     try:
         while exit_status is None:
-            said = await generate(messages, created.info.tools)
-            if isinstance(said, OutOf):
-                exit_status = said.limit
+            answer = await generate(messages, created.info.tools)
+            if isinstance(answer, OutOf):
+                exit_status = answer.limit
                 break
-            answer = {"role": "assistant", "content": said} if isinstance(said, str) else said
+            if isinstance(answer, str):
+                answer = {"role": "assistant", "content": answer}
             started = time.perf_counter()
             reply = await client.step(instance_id, len(step_turns), answer)
             waited += time.perf_counter() - started

@@ -61,14 +61,14 @@ and the label is marked as a cascade. So a turn with a failure of its own is nev
 ...     reference_error=None,
 ... )
 >>> diagnosis = diagnose(evidence)
->>> diagnosis.label, diagnosis.step, diagnosis.reason
+>>> diagnosis.label.value, diagnosis.step, diagnosis.reason
 ('recovery_failure', 0, "'cd' gave an execution error and did not run later: cd: no such directory")
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from seal.coevolution.labels import Label
+from seal.labels import Label
 from seal.wire import TurnDiagnosis
 
 _CUT = "the dialogue was cut (step limit or tokens) before the turn was answered"
@@ -142,75 +142,66 @@ class TurnEvidence:
 
 def diagnose(evidence: TurnEvidence) -> TurnDiagnosis:
     """The dominant label of a turn, by the rules in the module's docstring."""
-    found = _scorer_fault(evidence)
-    if found is None and not evidence.reference_calls:
-        found = _abstention(evidence)
-    if found is None:
-        found = _cascade(evidence) or _passed(evidence) or _failed(evidence)
-    return TurnDiagnosis(
-        evidence.turn, found.label.value, found.reason, found.step, cascade=found.cascade
-    )
-
-
-@dataclass(frozen=True)
-class _Finding:
-    label: Label
-    reason: str
-    step: int | None = None
-    cascade: bool = False
-
-
-def _scorer_fault(evidence: TurnEvidence) -> _Finding | None:
-    """A fault of the scorer, without its text, which may quote the reference."""
+    # The text of a scorer's fault may quote the reference, so no reason has it.
     if evidence.reference_error is not None:
-        return _Finding(Label.REFERENCE_ERROR, "the reference program failed on this turn")
+        reason = "the reference program failed on this turn"
+        return _diagnosis(evidence, Label.REFERENCE_ERROR, reason)
     if evidence.checker_error is not None:
-        return _Finding(Label.CHECKER_ERROR, "the verifier failed on this turn")
-    return None
+        return _diagnosis(evidence, Label.CHECKER_ERROR, "the verifier failed on this turn")
+    if not evidence.reference_calls:
+        return _abstention(evidence)
+    return _cascade(evidence) or _passed(evidence) or _failed(evidence)
 
 
-def _abstention(evidence: TurnEvidence) -> _Finding:
+def _diagnosis(
+    evidence: TurnEvidence, label: Label, reason: str, step: int | None = None
+) -> TurnDiagnosis:
+    return TurnDiagnosis(evidence.turn, label, reason, step)
+
+
+def _abstention(evidence: TurnEvidence) -> TurnDiagnosis:
     """The label of a turn in which no tool should be called."""
     for call in evidence.calls:
         if call.available:
             reason = f"{_quoted(call.tool)} was called, but the turn needs no tool"
-            return _Finding(Label.SPURIOUS_TOOL_CALL, reason, call.step)
-    found = _invalid(evidence)
-    if found is None and evidence.truncated:
-        return _Finding(Label.RESPONSE_MISMATCH, _CUT)
-    return found or _Finding(
-        Label.CORRECT_ABSTENTION, "no tool was called, and the turn needs none"
-    )
+            return _diagnosis(evidence, Label.SPURIOUS_TOOL_CALL, reason, call.step)
+    invalid = _invalid(evidence)
+    if invalid is not None:
+        return invalid
+    if evidence.truncated:
+        return _diagnosis(evidence, Label.RESPONSE_MISMATCH, _CUT)
+    reason = "no tool was called, and the turn needs none"
+    return _diagnosis(evidence, Label.CORRECT_ABSTENTION, reason)
 
 
-def _cascade(evidence: TurnEvidence) -> _Finding | None:
+def _cascade(evidence: TurnEvidence) -> TurnDiagnosis | None:
     """The label of a turn that is right itself but begins in a wrong state; else None."""
     carried = evidence.carried_differences or evidence.carried_missing
     if not carried or _passed(evidence) is None:
         return None
-    found = _failed(
+    failure = _failed(
         replace(
             evidence,
             state_differences=(*evidence.state_differences, *evidence.carried_differences),
             missing_responses=(*evidence.missing_responses, *evidence.carried_missing),
         )
     )
-    reason = f"{found.reason}; only because an earlier turn had failed already"
-    return replace(found, reason=reason, cascade=True)
+    reason = f"{failure.reason}; only because an earlier turn had failed already"
+    return replace(failure, reason=reason, cascade=True)
 
 
-def _passed(evidence: TurnEvidence) -> _Finding | None:
+def _passed(evidence: TurnEvidence) -> TurnDiagnosis | None:
     failed = evidence.state_differences or evidence.missing_responses or evidence.truncated
     if failed or not evidence.calls:
         return None
-    return _Finding(Label.PASS, "state and responses are what the verifier expects")
+    return _diagnosis(evidence, Label.PASS, "state and responses are what the verifier expects")
 
 
-def _failed(evidence: TurnEvidence) -> _Finding:
+def _failed(evidence: TurnEvidence) -> TurnDiagnosis:
     return _broken_call(evidence) or _wrong_outcome(evidence)
 
 
-def _broken_call(evidence: TurnEvidence) -> _Finding | None:
+def _broken_call(evidence: TurnEvidence) -> TurnDiagnosis | None:
     """The first call that was invalid or wrong and was not repaired."""
     invalid = _invalid(evidence)
     if invalid is not None:
@@ -218,44 +209,47 @@ def _broken_call(evidence: TurnEvidence) -> _Finding | None:
     for call in evidence.calls:
         if call.violations and not _ran_later(evidence.calls, call, clean=True):
             reason = f"{_quoted(call.tool)} was called with wrong arguments: {call.violations[0]}"
-            return _Finding(Label.ARGUMENT_MISMATCH, reason, call.step)
+            return _diagnosis(evidence, Label.ARGUMENT_MISMATCH, reason, call.step)
     for call in evidence.calls:
         failed = call.available and not call.violations and call.error is not None
         if failed and not _ran_later(evidence.calls, call, clean=False):
             what = f"{_quoted(call.tool)} gave an execution error and did not run later"
-            return _Finding(Label.RECOVERY_FAILURE, f"{what}: {_clipped(call.error)}", call.step)
+            reason = f"{what}: {_clipped(call.error)}"
+            return _diagnosis(evidence, Label.RECOVERY_FAILURE, reason, call.step)
     return None
 
 
-def _invalid(evidence: TurnEvidence) -> _Finding | None:
+def _invalid(evidence: TurnEvidence) -> TurnDiagnosis | None:
     """The first call of an unavailable tool, or that was unreadable and not repaired."""
-    found = [
+    invalid = [
         (fault.step, f"a tool call could not be read: {_clipped(fault.reason)}")
         for fault in evidence.parse_faults
         if not _ran_later(evidence.calls, fault, clean=False)
     ]
-    found += [
+    invalid += [
         (call.step, f"{_quoted(call.tool)} is no tool that is available at this turn")
         for call in evidence.calls
         if not call.available
     ]
-    if not found:
+    if not invalid:
         return None
-    step, reason = min(found, key=lambda one: one[0])
-    return _Finding(Label.INVALID_TOOL_CALL, reason, step)
+    step, reason = min(invalid, key=lambda step_and_reason: step_and_reason[0])
+    return _diagnosis(evidence, Label.INVALID_TOOL_CALL, reason, step)
 
 
-def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
+def _wrong_outcome(evidence: TurnEvidence) -> TurnDiagnosis:
     """The label of a turn that failed although every call was right in the end."""
     if not evidence.calls:
         reason = "the turn was answered without a call, but it needs one"
         reason = _CUT if evidence.truncated else reason
-        return _Finding(Label.MISSING_TOOL_CALL, reason)
+        return _diagnosis(evidence, Label.MISSING_TOOL_CALL, reason)
     one_sided = evidence.model_classes ^ evidence.reference_classes
     differing = {attribute.partition(".")[0] for attribute in evidence.state_differences}
     if differing - one_sided:
         names = _clipped(", ".join(evidence.state_differences))
-        return _Finding(Label.STATE_MISMATCH, f"the state differs after the turn in {names}")
+        return _diagnosis(
+            evidence, Label.STATE_MISMATCH, f"the state differs after the turn in {names}"
+        )
     left_out = evidence.reference_classes - evidence.model_classes
     replaced = left_out and evidence.model_classes - evidence.reference_classes
     if differing or (evidence.missing_responses and replaced):
@@ -263,19 +257,19 @@ def _wrong_outcome(evidence: TurnEvidence) -> _Finding:
         reason = (
             f"the turn called another set of tool classes than it needs; it went wrong in {names}"
         )
-        return _Finding(Label.INSTANCE_MISMATCH, reason)
+        return _diagnosis(evidence, Label.INSTANCE_MISMATCH, reason)
     called = {call.tool for call in evidence.calls}
     skipped = sum(tool not in called for tool in evidence.missing_responses)
     if skipped:
         reason = (
             f"the state is right, but results are missing whose tools were not called: {skipped}"
         )
-        return _Finding(Label.MISSING_TOOL_CALL, reason)
+        return _diagnosis(evidence, Label.MISSING_TOOL_CALL, reason)
     if evidence.missing_responses:
         count = len(evidence.missing_responses)
         reason = f"the state is right, but results are missing: {count}"
-        return _Finding(Label.RESPONSE_MISMATCH, reason)
-    return _Finding(Label.RESPONSE_MISMATCH, _CUT)
+        return _diagnosis(evidence, Label.RESPONSE_MISMATCH, reason)
+    return _diagnosis(evidence, Label.RESPONSE_MISMATCH, _CUT)
 
 
 def _ran_later(

@@ -45,8 +45,8 @@ from typing import Literal, TypeAlias
 from seal.coevolution import texts
 from seal.coevolution.checks import check_choice, check_share
 from seal.coevolution.interface import Interface
-from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile
+from seal.labels import FAILURES, Label
 
 Choice: TypeAlias = Literal["failures", "all", "random"]
 PrevalenceOver: TypeAlias = Literal["failures", "turns"]

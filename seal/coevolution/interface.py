@@ -15,9 +15,9 @@ from typing import Any
 from seal.coevolution import texts
 from seal.coevolution.checks import json_fields
 from seal.coevolution.diagnosis import CallEvidence
-from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.schema import type_in_words
 from seal.formats import ParseFault
+from seal.labels import FAILURES, Label
 from seal.wire import InterfaceReply, ToolDoc
 
 _MOST_REASONS = 3

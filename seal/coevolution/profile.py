@@ -1,8 +1,8 @@
 """Labels of a round to the failure profile C_t (paper section 3.5, Algorithm 1, line 4).
 
-In: the labels and the reward of each trajectory that was trained on. Out: how often each label was
-seen, and the rewards of the trajectories that carry it. The trainer computes it and sends it to the
-environment service.
+In: the rollouts that were trained on (`Rollout`; the paper's trajectories). Out: how often each
+label was seen, and the rewards of the trajectories that carry it. The trainer computes it and sends
+it to the environment service.
 
 A turn z of trajectory j counts with a mass m: 0 if its label is a fault of the scorer, the share s
 in [0, 1] if it failed only because an earlier turn had failed (`cascade`), else 1. The paper counts
@@ -15,17 +15,16 @@ every turn, so s = 1; with s = 0 only first failures count. For label l
 
 In the example the second wrong state only follows from the first, so it counts as half a turn:
 
->>> wrong, passed = LabeledTurn(Label.STATE_MISMATCH), LabeledTurn(Label.PASS)
->>> follows = LabeledTurn(Label.STATE_MISMATCH, cascade=True)
->>> profile = profile_of(
-...     3,
-...     [
-...         LabeledTrajectory((wrong, follows), 0.0, "base"),
-...         LabeledTrajectory((passed, LabeledTurn(Label.MISSING_TOOL_CALL)), 0.0, "base"),
-...         LabeledTrajectory((passed, passed), 1.0, "base"),
-...     ],
-...     cascade_share=0.5,
-... )
+>>> wrong = TurnDiagnosis(0, Label.STATE_MISMATCH, "why", None)
+>>> follows = TurnDiagnosis(1, Label.STATE_MISMATCH, "why", None, cascade=True)
+>>> passed = [TurnDiagnosis(turn, Label.PASS, "why", None) for turn in (0, 1)]
+>>> skipped = TurnDiagnosis(1, Label.MISSING_TOOL_CALL, "why", None)
+>>> rollouts = [
+...     Rollout("a", "base", 0.0, 0.0, (wrong, follows)),
+...     Rollout("a", "base", 0.0, 0.0, (passed[0], skipped)),
+...     Rollout("a", "base", 1.0, 1.0, tuple(passed)),
+... ]
+>>> profile = profile_of(3, rollouts, cascade_share=0.5)
 >>> profile.by_label[Label.STATE_MISMATCH]
 LabelStatistic(turns=1.5, trajectories=1.0, reward_sum=0.0, successes=0.0)
 >>> profile.prevalence(Label.STATE_MISMATCH)  # 1.5 of 2.5 failed turns
@@ -42,37 +41,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from seal.coevolution.checks import check_choice, check_share, json_fields, json_object
-from seal.coevolution.labels import EXCLUDED, FAILURES, Label
-
-
-@dataclass(frozen=True)
-class LabeledTurn:
-    """What became of one turn."""
-
-    label: Label
-    """The turn's dominant label."""
-    cascade: bool = False
-    """The turn failed only because an earlier one had failed."""
-
-    def mass(self, cascade_share: float) -> float:
-        """The mass of the turn: 0 with an excluded label, the share of a cascade, else 1."""
-        if self.label in EXCLUDED:
-            return 0.0
-        return float(cascade_share) if self.cascade else 1.0
-
-
-@dataclass(frozen=True)
-class LabeledTrajectory:
-    """One trajectory as the profile sees it."""
-
-    turns: tuple[LabeledTurn, ...]
-    """The turns that were begun, in order, so the index of a turn is its place in the dialogue."""
-    reward: float
-    """Terminal reward r in [0, 1]; exactly 1.0 is a full pass."""
-    category: str
-    """Category of the task."""
-    cued: bool = False
-    """The policy was shown a learning interface with an active part."""
+from seal.coevolution.rollout import Rollout, turn_mass
+from seal.labels import FAILURES, Label
+from seal.wire import TurnDiagnosis
 
 
 @dataclass(frozen=True)
@@ -131,7 +102,7 @@ class FailureProfile:
         """Share of a failure label among the failed turns, by mass; 0.0 if no turn failed."""
         if label not in FAILURES or label not in self.by_label:
             return 0.0
-        failed = [self.by_label[one].turns for one in FAILURES if one in self.by_label]
+        failed = [self.by_label[name].turns for name in FAILURES if name in self.by_label]
         return self.by_label[label].turns / math.fsum(failed)
 
     def rate(self, label: Label, least_turns: int) -> float:
@@ -143,10 +114,9 @@ class FailureProfile:
         else of all. So it falls as the policy improves, and not only because a cue is shown;
         `prevalence` does not, because it is a share of the failures.
 
-        >>> failed = (LabeledTurn(Label.STATE_MISMATCH), LabeledTurn(Label.CORRECT_ABSTENTION))
-        >>> passed = (LabeledTurn(Label.PASS),) * 3
-        >>> trajectories = [LabeledTrajectory(turns, 0.0, "base") for turns in (failed, passed)]
-        >>> profile = profile_of(1, trajectories)
+        >>> labels = (Label.STATE_MISMATCH, Label.CORRECT_ABSTENTION, *[Label.PASS] * 3)
+        >>> turns = tuple(TurnDiagnosis(i, label, "why", None) for i, label in enumerate(labels))
+        >>> profile = profile_of(1, [Rollout("a", "base", 0.0, 0.0, turns)])
         >>> profile.rate(Label.STATE_MISMATCH, least_turns=1)
         0.25
         >>> profile.prevalence(Label.STATE_MISMATCH)
@@ -156,10 +126,11 @@ class FailureProfile:
             return 0.0
         kind = _kind(label)
         tables = [
-            {one: seen.turns for one, seen in table.items() if one in kind}
+            {name: seen.turns for name, seen in table.items() if name in kind}
             for table in (self.uncued, self.by_label)
         ]
-        turns = next((one for one in tables if math.fsum(one.values()) >= least_turns), tables[1])
+        enough = (table for table in tables if math.fsum(table.values()) >= least_turns)
+        turns = next(enough, tables[1])
         return turns[label] / math.fsum(turns.values()) if label in turns else 0.0
 
     def rates(self, least_turns: int) -> dict[str, dict[str, float]]:
@@ -231,25 +202,35 @@ EMPTY = FailureProfile(0, {}, {}, {})
 
 
 def profile_of(
-    version: int, trajectories: Iterable[LabeledTrajectory], cascade_share: float = 1.0
+    version: int,
+    rollouts: Iterable[Rollout],
+    cascade_share: float = 1.0,
+    *,
+    interface_active: bool = False,
 ) -> FailureProfile:
-    """Aggregate the trajectories of a round; their order does not matter.
+    """Aggregate the rollouts of a round; their order does not matter.
 
-    `version` is the round t. A cascade turn has the mass `cascade_share`, in [0, 1].
+    Args:
+        version: The round t.
+        rollouts: All rollouts of the round that were trained on.
+        cascade_share: Mass of a cascade turn, in [0, 1].
+        interface_active: The round's interface has an active part, so the rollouts that were shown
+            it saw a cue.
 
     Raises:
         ValueError: The share or a reward is out of its range.
     """
     check_share("cascade_share", cascade_share)
     parts = []
-    for one in trajectories:
-        whole = _counted(one.turns, one.reward, cascade_share)
+    for rollout in rollouts:
+        by_label = _counted(rollout.turns, rollout.reward, cascade_share)
         by_position = {
-            position: _counted((turn,), one.reward, cascade_share)
-            for position, turn in enumerate(one.turns)
+            position: _counted((turn,), rollout.reward, cascade_share)
+            for position, turn in enumerate(rollout.turns)
         }
-        uncued = {} if one.cued else whole
-        parts.append(FailureProfile(version, whole, {one.category: whole}, by_position, uncued))
+        by_category = {rollout.category: by_label}
+        uncued = {} if interface_active and rollout.interface_shown else by_label
+        parts.append(FailureProfile(version, by_label, by_category, by_position, uncued))
     return replace(merge(*parts), version=version)
 
 
@@ -260,14 +241,14 @@ def merge(*profiles: FailureProfile) -> FailureProfile:
     Merging step by step gives the same up to rounding, and exactly the same if masses and rewards
     are multiples of a power of two, such as the paper's.
     """
-    categories = sorted({name for one in profiles for name in one.by_category})
-    positions = sorted({position for one in profiles for position in one.by_position})
+    names = sorted({name for part in profiles for name in part.by_category})
+    positions = sorted({position for part in profiles for position in part.by_position})
     return FailureProfile(
-        max((one.version for one in profiles), default=EMPTY.version),
-        _summed([one.by_label for one in profiles]),
-        {name: _summed([one.by_category.get(name, {}) for one in profiles]) for name in categories},
-        {at: _summed([one.by_position.get(at, {}) for one in profiles]) for at in positions},
-        _summed([one.uncued for one in profiles]),
+        max((part.version for part in profiles), default=EMPTY.version),
+        _summed([part.by_label for part in profiles]),
+        {name: _summed([part.by_category.get(name, {}) for part in profiles]) for name in names},
+        {at: _summed([part.by_position.get(at, {}) for part in profiles]) for at in positions},
+        _summed([part.uncued for part in profiles]),
     )
 
 
@@ -300,11 +281,12 @@ class ProfileWindow:
 class ProfileHistory:
     """Profiles of the rounds so far, as a checkpoint keeps them.
 
-    >>> failed = LabeledTrajectory((LabeledTurn(Label.STATE_MISMATCH),), 0.0, "base")
+    >>> turn = TurnDiagnosis(0, Label.STATE_MISMATCH, "why", None)
+    >>> failed = Rollout("a", "base", 0.0, 0.0, (turn,))
     >>> history = ProfileHistory()
     >>> for step in (1, 2, 3):
     ...     history = history.after(profile_of(step, [failed]), ProfileWindow(window_rounds=2))
-    >>> [one.version for one in history.rounds]
+    >>> [profile.version for profile in history.rounds]
     [2, 3]
     >>> history.window.by_label[Label.STATE_MISMATCH].turns
     2.0
@@ -334,7 +316,8 @@ class ProfileHistory:
 
     def to_json(self) -> dict[str, Any]:
         """The history as JSON values."""
-        return {"rounds": [one.to_json() for one in self.rounds], "total": self.total.to_json()}
+        rounds = [profile.to_json() for profile in self.rounds]
+        return {"rounds": rounds, "total": self.total.to_json()}
 
     @classmethod
     def from_json(cls, data: object) -> "ProfileHistory":
@@ -347,11 +330,11 @@ class ProfileHistory:
         rounds = values["rounds"]
         if not isinstance(rounds, list):
             raise ValueError(f"history.rounds: expected a list, got {type(rounds).__name__}")
-        read = [
-            FailureProfile.from_json(one, f"history.rounds[{index}]")
-            for index, one in enumerate(rounds)
+        profiles = [
+            FailureProfile.from_json(profile, f"history.rounds[{index}]")
+            for index, profile in enumerate(rounds)
         ]
-        return cls(tuple(read), FailureProfile.from_json(values["total"], "history.total"))
+        return cls(tuple(profiles), FailureProfile.from_json(values["total"], "history.total"))
 
 
 _ABSTENTION = frozenset({Label.SPURIOUS_TOOL_CALL, Label.CORRECT_ABSTENTION})
@@ -362,21 +345,21 @@ def _kind(label: Label) -> frozenset[Label]:
     return _ABSTENTION if label in _ABSTENTION else frozenset(Label) - _ABSTENTION
 
 
-def _counted(turns: Sequence[LabeledTurn], reward: float, cascade_share: float) -> _Table:
-    """The table of one trajectory, or of one of its turns."""
-    masses: dict[Label, list[float]] = {}
+def _counted(turns: Sequence[TurnDiagnosis], reward: float, cascade_share: float) -> _Table:
+    """The table of one rollout, or of one of its turns."""
+    by_label: dict[Label, list[float]] = {}
     for turn in turns:
-        mass = turn.mass(cascade_share)
+        mass = turn_mass(turn, cascade_share)
         if mass > 0:
-            masses.setdefault(turn.label, []).append(mass)
+            by_label.setdefault(turn.label, []).append(mass)
     return {
         label: LabelStatistic(
-            turns=math.fsum(found),
-            trajectories=max(found),
-            reward_sum=max(found) * reward,
-            successes=max(found) if reward == 1.0 else 0.0,
+            turns=math.fsum(masses),
+            trajectories=max(masses),
+            reward_sum=max(masses) * reward,
+            successes=max(masses) if reward == 1.0 else 0.0,
         )
-        for label, found in masses.items()
+        for label, masses in by_label.items()
     }
 
 
@@ -384,22 +367,22 @@ def _summed(tables: Sequence[_Table]) -> dict[Label, LabelStatistic]:
     """Several tables as one, in the order of the vocabulary, so equal profiles give equal JSON."""
     total: dict[Label, LabelStatistic] = {}
     for label in Label:
-        found = [table[label] for table in tables if label in table]
-        if found:
+        parts = [table[label] for table in tables if label in table]
+        if parts:
             total[label] = LabelStatistic(
-                turns=math.fsum(one.turns for one in found),
-                trajectories=math.fsum(one.trajectories for one in found),
-                reward_sum=math.fsum(one.reward_sum for one in found),
-                successes=math.fsum(one.successes for one in found),
+                turns=math.fsum(part.turns for part in parts),
+                trajectories=math.fsum(part.trajectories for part in parts),
+                reward_sum=math.fsum(part.reward_sum for part in parts),
+                successes=math.fsum(part.successes for part in parts),
             )
     return total
 
 
-_COUNTS = tuple(one.name for one in fields(LabelStatistic))
+_COUNTS = tuple(count.name for count in fields(LabelStatistic))
 
 
 def _to_json(table: _Table) -> dict[str, dict[str, float]]:
-    return {label.value: asdict(one) for label, one in table.items()}
+    return {label.value: asdict(statistic) for label, statistic in table.items()}
 
 
 def _from_json(data: object, path: str) -> dict[Label, LabelStatistic]:

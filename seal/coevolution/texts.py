@@ -6,7 +6,7 @@ a tool, a value or a task. If a text changes, the hash of the interface changes.
 
 from collections.abc import Mapping
 
-from seal.coevolution.labels import Label
+from seal.labels import Label
 
 GUIDELINES: Mapping[Label, str] = {
     Label.INVALID_TOOL_CALL: (

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from seal.coevolution.checks import check_share
-from seal.coevolution.labels import EXCLUDED, Label
 from seal.coevolution.profile import FailureProfile
+from seal.labels import EXCLUDED, Label
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _target(
     urgency = 0.0
     if seen is not None:
         confidence = min(1.0, seen.turns / config.n_conf)
-        counted = (one.turns for name, one in profile.by_label.items() if name not in EXCLUDED)
+        counted = (profile.by_label[name].turns for name in profile.by_label.keys() - EXCLUDED)
         urgency = seen.turns / math.fsum(counted) * (1 - seen.mean_reward) * confidence
     return min(max(base * (1 + config.alpha * urgency), w_min), w_max)
 

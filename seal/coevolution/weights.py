@@ -25,13 +25,14 @@ round.
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, TypeAlias
 
 from seal.coevolution.checks import check_choice, check_share
-from seal.coevolution.labels import EXCLUDED, FAILURES, Label
-from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
+from seal.coevolution.rollout import Rollout, turn_mass
+from seal.labels import EXCLUDED, FAILURES, Label
+from seal.wire import TurnDiagnosis
 
 Scope: TypeAlias = Literal["trajectory", "turn"]
 AppliesTo: TypeAlias = Literal["all", "positive", "negative"]
@@ -122,42 +123,44 @@ class WeightConfig:
                 )
 
 
-def weighed_turns(trajectory: LabeledTrajectory, config: WeightConfig) -> tuple[LabeledTurn, ...]:
-    """The turns of a trajectory as its weight counts them.
+def weighed_turns(rollout: Rollout, config: WeightConfig) -> tuple[TurnDiagnosis, ...]:
+    """The turns of a rollout as its weight counts them.
 
     In a trajectory that passes, a failed turn counts as a pass (`failures_in_passes`).
 
-    >>> turns = (LabeledTurn(Label.SPURIOUS_TOOL_CALL), LabeledTurn(Label.PASS))
-    >>> passed = LabeledTrajectory(turns, reward=1.0, category="multi_turn_miss_func")
+    >>> labels = (Label.SPURIOUS_TOOL_CALL, Label.PASS)
+    >>> turns = tuple(TurnDiagnosis(i, label, "why", None) for i, label in enumerate(labels))
+    >>> passed = Rollout("a", "multi_turn_miss_func", 1.0, 1.0, turns)
     >>> [turn.label.value for turn in weighed_turns(passed, WeightConfig())]
     ['pass', 'pass']
     >>> weighed_turns(passed, WeightConfig(failures_in_passes="as_failure")) == turns
     True
     """
-    if trajectory.reward < 1.0 or config.failures_in_passes == "as_failure":
-        return trajectory.turns
+    if rollout.reward < 1.0 or config.failures_in_passes == "as_failure":
+        return rollout.turns
     return tuple(
-        LabeledTurn(Label.PASS) if turn.label in FAILURES else turn for turn in trajectory.turns
+        replace(turn, label=Label.PASS, cascade=False) if turn.label in FAILURES else turn
+        for turn in rollout.turns
     )
 
 
 def mean_utility(
-    turns: Sequence[LabeledTurn], utilities: Mapping[Label, float], cascade_share: float
+    turns: Sequence[TurnDiagnosis], utilities: Mapping[Label, float], cascade_share: float
 ) -> float:
     """The weight before it is clipped: sum_z p(z) * rho(z); 1.0 without a turn that counts.
 
-    p(z) is the share of label z in the mass of the turns (`LabeledTurn.mass`). In the example an
+    p(z) is the share of label z in the mass of the turns (`turn_mass`). In the example an
     invalid call (rho = 2.0) is followed by a state that is wrong only because of it (rho = 1.0) and
     counts half: (1 * 2.0 + 0.5 * 1.0) / 1.5.
 
     >>> turns = [
-    ...     LabeledTurn(Label.INVALID_TOOL_CALL),
-    ...     LabeledTurn(Label.STATE_MISMATCH, cascade=True),
+    ...     TurnDiagnosis(0, Label.INVALID_TOOL_CALL, "why", None),
+    ...     TurnDiagnosis(1, Label.STATE_MISMATCH, "why", None, cascade=True),
     ... ]
     >>> round(mean_utility(turns, UTILITIES, cascade_share=0.5), 4)
     1.6667
     """
-    counted = [(turn.label, turn.mass(cascade_share)) for turn in turns]
+    counted = [(turn.label, turn_mass(turn, cascade_share)) for turn in turns]
     total = math.fsum(mass for _, mass in counted)
     if total == 0:
         return 1.0
@@ -166,7 +169,7 @@ def mean_utility(
 
 
 def trajectory_weight(
-    turns: Sequence[LabeledTurn], utilities: Mapping[Label, float], config: WeightConfig
+    turns: Sequence[TurnDiagnosis], utilities: Mapping[Label, float], config: WeightConfig
 ) -> float:
     """The weight w_j of a trajectory; exactly 1.0 if it has no turn that counts.
 
@@ -174,17 +177,17 @@ def trajectory_weight(
     verifier failed, so it does not count: w = 2/3 * 1.0 + 1/3 * 1.5.
 
     >>> labels = [Label.PASS, Label.PASS, Label.MISSING_TOOL_CALL, Label.CHECKER_ERROR]
-    >>> turns = [LabeledTurn(label) for label in labels]
+    >>> turns = [TurnDiagnosis(i, label, "why", None) for i, label in enumerate(labels)]
     >>> round(trajectory_weight(turns, UTILITIES, WeightConfig()), 4)
     1.1667
     """
-    if all(turn.mass(config.cascade_share) == 0 for turn in turns):
+    if all(turn_mass(turn, config.cascade_share) == 0 for turn in turns):
         return 1.0
     return _clip(mean_utility(turns, utilities, config.cascade_share), config)
 
 
 def turn_weights(
-    turns: Sequence[LabeledTurn], utilities: Mapping[Label, float], config: WeightConfig
+    turns: Sequence[TurnDiagnosis], utilities: Mapping[Label, float], config: WeightConfig
 ) -> tuple[float, ...]:
     """The weight of each turn's tokens, clip(s * rho(z) + (1 - s) * 1, w_min, w_max).
 
@@ -192,10 +195,10 @@ def turn_weights(
     a turn has the weight 1.0, as without diagnosis. So has a turn with an excluded label.
 
     >>> turns = [
-    ...     LabeledTurn(Label.PASS),
-    ...     LabeledTurn(Label.MISSING_TOOL_CALL),
-    ...     LabeledTurn(Label.MISSING_TOOL_CALL, cascade=True),
-    ...     LabeledTurn(Label.CHECKER_ERROR),
+    ...     TurnDiagnosis(0, Label.PASS, "why", None),
+    ...     TurnDiagnosis(1, Label.MISSING_TOOL_CALL, "why", None),
+    ...     TurnDiagnosis(2, Label.MISSING_TOOL_CALL, "why", None, cascade=True),
+    ...     TurnDiagnosis(3, Label.CHECKER_ERROR, "why", None),
     ... ]
     >>> turn_weights(turns, UTILITIES, WeightConfig(scope="turn", cascade_share=0.5))
     (1.0, 1.5, 1.25, 1.0)
@@ -205,72 +208,74 @@ def turn_weights(
         if turn.label in EXCLUDED:
             weights.append(1.0)
         else:
-            share = turn.mass(config.cascade_share)
+            share = turn_mass(turn, config.cascade_share)
             weights.append(_clip(share * utilities[turn.label] + (1 - share), config))
     return tuple(weights)
 
 
 def batch_weights(
-    trajectories: Sequence[LabeledTrajectory],
+    rollouts: Sequence[Rollout],
     groups: Sequence[str],
     utilities: Mapping[Label, float],
     config: WeightConfig,
     seed: str = "",
 ) -> list[tuple[float, ...]]:
-    """For each trajectory of a batch, in order, one weight for each of its turns.
+    """For each rollout of a batch, in order, one weight for each of its turns.
 
-    In scope "trajectory" the weight is repeated for every turn. A trajectory without turns has the
+    In scope "trajectory" the weight is repeated for every turn. A rollout without turns has the
     single weight 1.0. With `normalize` "group" or "batch", weights are divided by the mean of the
-    trajectories' mean weights there; they are not clipped again. Trajectories with advantages of
-    both signs count for this mean. "balanced" needs the advantages, so it comes later.
+    rollouts' mean weights there; they are not clipped again. Rollouts with advantages of both signs
+    count for this mean. "balanced" needs the advantages, so it comes later.
 
     Args:
-        trajectories: Turns and reward of each trajectory.
-        groups: The GRPO group of each trajectory, e.g. the id of its prompt.
+        rollouts: Their turns and rewards are read.
+        groups: The GRPO group of each rollout, e.g. the id of its prompt.
         utilities: rho(z) > 0 of this round.
         config: Bounds and variants.
         seed: For assignment "shuffled"; another one for each batch.
 
     Raises:
-        ValueError: The number of groups is not that of the trajectories.
+        ValueError: The number of groups is not that of the rollouts.
 
     The weights 1.0 and 1.5 have the mean 1.25:
 
+    >>> passed = tuple(TurnDiagnosis(turn, Label.PASS, "why", None) for turn in (0, 1))
+    >>> skipped = TurnDiagnosis(0, Label.MISSING_TOOL_CALL, "why", None)
     >>> batch = [
-    ...     LabeledTrajectory((LabeledTurn(Label.PASS),) * 2, 1.0, "base"),
-    ...     LabeledTrajectory((LabeledTurn(Label.MISSING_TOOL_CALL),), 0.0, "base"),
+    ...     Rollout("task_7", "base", 1.0, 1.0, passed),
+    ...     Rollout("task_7", "base", 0.0, 0.0, (skipped,)),
     ... ]
     >>> batch_weights(batch, ["task_7", "task_7"], UTILITIES, WeightConfig())
     [(1.0, 1.0), (1.5,)]
     >>> batch_weights(batch, ["task_7", "task_7"], UTILITIES, WeightConfig(normalize="group"))
     [(0.8, 0.8), (1.2,)]
     """
-    if len(groups) != len(trajectories):
+    if len(groups) != len(rollouts):
         raise ValueError(
-            f"expected a group for each of {len(trajectories)} trajectories, got {len(groups)}"
+            f"expected a group for each of {len(rollouts)} rollouts, got {len(groups)}"
         )
-    counted = [weighed_turns(trajectory, config) for trajectory in trajectories]
+    counted = [weighed_turns(rollout, config) for rollout in rollouts]
     if config.scope == "turn":
         weights = [turn_weights(turns, utilities, config) or (1.0,) for turns in counted]
     else:
-        whole = [trajectory_weight(turns, utilities, config) for turns in counted]
+        own = [trajectory_weight(turns, utilities, config) for turns in counted]
         if config.assignment == "shuffled":
-            random.Random(seed).shuffle(whole)
-        elif config.assignment == "mean" and whole:
-            whole = [fmean(whole)] * len(whole)
+            random.Random(seed).shuffle(own)
+        elif config.assignment == "mean" and own:
+            own = [fmean(own)] * len(own)
         weights = [
-            (weight,) * max(1, len(turns)) for weight, turns in zip(whole, counted, strict=True)
+            (weight,) * max(1, len(turns)) for weight, turns in zip(own, counted, strict=True)
         ]
     if config.normalize in ("none", "balanced"):
         return weights
     pools = groups if config.normalize == "group" else ["batch"] * len(groups)
     means: dict[str, list[float]] = {}
-    for pool, one in zip(pools, weights, strict=True):
-        means.setdefault(pool, []).append(fmean(one))
+    for pool, by_turn in zip(pools, weights, strict=True):
+        means.setdefault(pool, []).append(fmean(by_turn))
     divisors = {pool: fmean(values) for pool, values in means.items()}
     return [
-        tuple(weight / divisors[pool] for weight in one)
-        for pool, one in zip(pools, weights, strict=True)
+        tuple(weight / divisors[pool] for weight in by_turn)
+        for pool, by_turn in zip(pools, weights, strict=True)
     ]
 
 

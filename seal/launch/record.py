@@ -22,7 +22,7 @@ import psutil
 from omegaconf import DictConfig, OmegaConf
 
 from seal.coevolution.evolution import InterfaceConfig, largest
-from seal.coevolution.labels import FAILURES
+from seal.labels import FAILURES
 from seal.launch import folders, gpus, processor
 from seal.launch.check.machine import installed_version
 from seal.launch.data_files import data_files

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from seal.coevolution.labels import Label
+from seal.labels import Label
 from seal.logview.lines import Turn
 
 PAGE_ROWS = 200

@@ -16,12 +16,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from seal.client.addresses import host_and_port, url_list
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
-from seal.coevolution.labels import Label, label_from_config
 from seal.coevolution.profile import ProfileWindow
 from seal.coevolution.shaping import RewardShaping
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.formats import FORMATS
+from seal.labels import Label, label_from_config
 from seal.settings.reading import STRICT, STRICT_AMONG_OTHERS, adapter, read
 from seal.wire import UnreadableMessage
 

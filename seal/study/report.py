@@ -12,7 +12,7 @@ from typing import Any
 
 from scipy import stats
 
-from seal.coevolution.labels import Label
+from seal.labels import Label
 from seal.records.loop_log import turns_by_label
 from seal.study import intervals
 from seal.study.comparable import Compose, check

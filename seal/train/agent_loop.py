@@ -25,9 +25,9 @@ from seal.backbone.system_note import behind_default, default_system
 from seal.client.access_token import read_token
 from seal.client.client import EnvironmentClient, EnvironmentFault, Task
 from seal.client.episode import Episode, OutOf, run_episode
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.shaping import shaped_reward
 from seal.settings.sections import Settings, settings_of
-from seal.train.round import RolloutRecord
 from seal.wire import Message, TokenLimit, ToolDoc, UnreadableMessage
 
 TRAINING_SUITE = "train"
@@ -233,13 +233,26 @@ class SealAgentLoop(AgentLoopBase):
         stream: _TokenStream,
         metrics: dict[str, Any],
     ) -> AgentLoopOutput:
-        """Split the stream into verl's prompt and response, and add the episode's record."""
+        """Split the stream into verl's prompt and response, and add the `Rollout`."""
         limit = self.rollout_config.response_length
         prompt_length = len(stream.ids) - len(stream.mask)
         reward = episode.reward
         if row["suite"] == TRAINING_SUITE:  # a validation with the interface is judged as any
             shaping = self._settings.seal.reward
             reward = shaped_reward(episode.reward, episode.progress, shaping)
+        spans = zip(episode.step_turns, stream.generated, strict=True)
+        rollout = Rollout(
+            task_id=row["task_id"],
+            category=episode.category,
+            reward=episode.reward,
+            training_reward=reward,
+            turns=episode.turns,
+            interface_version=episode.interface_version,
+            interface_shown=task.show_interface and task.mode == "train",
+            exit_status=episode.exit_status,
+            environment_s=episode.environment_s,
+            turn_spans=tuple((turn, start, end) for turn, (start, end) in spans),
+        )
         return AgentLoopOutput(
             prompt_ids=stream.ids[:prompt_length],
             response_ids=stream.ids[prompt_length:][:limit],
@@ -249,29 +262,13 @@ class SealAgentLoop(AgentLoopBase):
             reward_score=reward,
             metrics=metrics,
             extra_fields={
-                "seal": RolloutRecord(
-                    task_id=row["task_id"],
-                    category=episode.category,
-                    reward=episode.reward,
-                    training_reward=reward,
-                    turns=episode.turns,
-                    interface_version=episode.interface_version,
-                    interface_shown=task.show_interface and task.mode == "train",
-                    exit_status=episode.exit_status,
-                    environment_s=episode.environment_s,
-                    turn_spans=tuple(
-                        (turn, start, end)
-                        for turn, (start, end) in zip(
-                            episode.step_turns, stream.generated, strict=True
-                        )
-                    ),
-                ).to_json(),
+                "seal": rollout.to_json(),
                 # Fields of the validation log; text if verl should not compute an average.
                 "reward_extra_info": {
                     "task_id": row["task_id"],
                     "category": episode.category,
                     "suite": row["suite"],
-                    "labels": ",".join(turn.label for turn in episode.turns),
+                    "labels": ",".join(rollout.labels),
                     "turns": len(episode.turns),
                     "interface_version": episode.interface_version,
                     "truncated": float(episode.truncated),

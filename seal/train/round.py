@@ -1,134 +1,165 @@
-"""One training round as plain data: its rollouts, their labels and their weights.
+"""The rollouts of one round: read from verl's queue (TransferQueue), written back, and logged.
 
-In: the `RolloutRecord` that the agent loop leaves beside each rollout. Out: metrics of the round.
-No torch here.
+In: the keys of a batch; later the weights, the loop's state and the evolved interface. Out:
+rollouts, advantages and masks; the weighted advantages under the same keys; scalars under `seal/`
+(`seal.records.round_metrics`) and the lines of `seal.records.loop_log`.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from seal.coevolution.labels import FAILURES, Label
-from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
-from seal.coevolution.weights import WeightConfig, mean_utility, weighed_turns
-from seal.records.loop_log import exit_shares
-from seal.wire import ExitStatus, TurnDiagnosis
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+
+from seal.coevolution.interface import Interface, difference
+from seal.coevolution.rollout import Rollout
+from seal.coevolution.weights import WeightConfig
+from seal.records.loop_log import LoopLog, group_of, mixed_group_share
+from seal.records.round_metrics import label_counts, round_metrics
+from seal.train.advantages import advantage_metrics
+from seal.train.state import LoopState
+from seal.wire import InterfaceReply, from_json
 
 
 @dataclass(frozen=True)
-class RolloutRecord:
-    """What the trainer knows about one rollout besides its tokens."""
+class RoundBatch:
+    """Rollouts that are trained on, without padding; all sequences have the same order."""
 
-    task_id: str
-    """Task of the environment."""
-    category: str
-    """Category of the task."""
-    reward: float
-    """Terminal reward r in {0.0, 1.0} of the official verifier."""
-    training_reward: float
-    """The reward that the advantage is computed from: r, or the shaped reward (`shaping`)."""
-    turns: tuple[TurnDiagnosis, ...]
-    """Label and reason of each turn that was begun."""
-    interface_version: int
-    """Version of the interface that the policy was shown."""
-    interface_shown: bool
-    """False: this rollout was shown no interface (`seal.exposure`)."""
-    exit_status: ExitStatus
-    """Why it ended: by the policy, or by a limit."""
-    environment_s: float
-    """Seconds spent waiting for the service."""
-    turn_spans: tuple[tuple[int, int, int], ...]
-    """(turn, start, end) of each assistant message among the response tokens."""
+    partition_id: str
+    """verl's name of the queue's part, "train"."""
+    keys: list[str]
+    """verl's key of each rollout."""
+    rollouts: list[Rollout]
+    """What the agent loop left beside the tokens."""
+    advantages: tuple[torch.Tensor, ...]
+    """Shape (response tokens,) each."""
+    masks: tuple[torch.Tensor, ...]
+    """1 where the policy wrote, 0 elsewhere; the same shapes."""
+    log_probs: tuple[torch.Tensor, ...] | None
+    """Log probabilities by the rollout engine, the same shapes; None if they were not asked for."""
 
     @property
-    def truncated(self) -> bool:
-        """Whether a limit ended the rollout."""
-        return self.exit_status != "completed"
-
-    @property
-    def labels(self) -> tuple[Label, ...]:
-        """The label of each turn."""
-        return tuple(Label(turn.label) for turn in self.turns)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, as they travel through verl's extra fields."""
-        return {**asdict(self), "truncated": self.truncated}
+    def groups(self) -> list[str]:
+        """The GRPO group of each rollout."""
+        return [group_of(key) for key in self.keys]
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> "RolloutRecord":
-        """Read what `to_json` gave."""
-        turns = tuple(TurnDiagnosis(**turn) for turn in record["turns"])
-        spans = tuple((turn, start, end) for turn, start, end in record["turn_spans"])
-        read = {**record, "turns": turns, "turn_spans": spans}
-        return cls(**{name: value for name, value in read.items() if name != "truncated"})
+    def read(cls, batch: KVBatchMeta, *, log_probs: bool) -> "RoundBatch":
+        """Read a batch of verl's.
 
-    def labeled(self, *, interface_active: bool = False) -> LabeledTrajectory:
-        """The part of the record that the failure profile counts.
-
-        `interface_active` says whether the round's interface has an active part.
+        verl pads a batch that its workers cannot share evenly, e.g. after a dropped group. A
+        padding row has the record of a real rollout, but its response_mask is zero, so no loss has
+        a token of it (verl/trainer/ppo/padding_utils.py). It is neither weighted nor counted.
         """
-        turns = tuple(LabeledTurn(Label(turn.label), turn.cascade) for turn in self.turns)
-        cued = interface_active and self.interface_shown
-        return LabeledTrajectory(turns, self.reward, self.category, cued)
+        keys = [
+            key
+            for key, tag in zip(batch.keys, batch.tags, strict=True)
+            if not tag.get("is_padding", False)
+        ]
+        fields = ["advantages", "response_mask", "extra_fields"]
+        fields += ["rollout_log_probs"] if log_probs else []
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+        # pop, as verl does: indexing unwraps non-tensor stacks in tensordict 0.10
+        extra_fields = data.pop("extra_fields").tolist()
+        return cls(
+            partition_id=batch.partition_id,
+            keys=keys,
+            rollouts=[from_json(Rollout, fields["seal"]) for fields in extra_fields],
+            advantages=data["advantages"].unbind(),
+            masks=data["response_mask"].unbind(),
+            log_probs=data["rollout_log_probs"].unbind() if log_probs else None,
+        )
+
+    def write(self, advantages: list[torch.Tensor]) -> None:
+        """Put the advantages that the policy is updated with in the place of verl's."""
+        nested = torch.nested.as_nested_tensor(advantages, layout=torch.jagged)
+        fields = TensorDict({"advantages": nested}, batch_size=len(self.keys))
+        tq.kv_batch_put(keys=self.keys, partition_id=self.partition_id, fields=fields)
 
 
-def round_metrics(
-    records: Sequence[RolloutRecord],
-    weights: Sequence[Sequence[float]],
-    utilities: Mapping[Label, float],
-    config: WeightConfig,
-) -> dict[str, float]:
-    """Scalars of a round for verl's loggers, under `seal/`."""
-    means = [fmean(by_turn) for by_turn in weights]
-    failed = [turn for record in records for turn in record.turns if Label(turn.label) in FAILURES]
-    labels = Counter(label for record in records for label in record.labels)
-    turns = max(1, labels.total())
-    share = config.cascade_share
-    return {
-        **{f"seal/label/{label.value}": labels[label] / turns for label in Label},
-        "seal/pass_rate": fmean(record.reward for record in records),
-        "seal/training_reward": fmean(record.training_reward for record in records),
-        "seal/cascade_share": sum(turn.cascade for turn in failed) / max(1, len(failed)),
-        "seal/weight/mean": fmean(means),
-        "seal/weight/min": min(min(by_turn) for by_turn in weights),
-        "seal/weight/max": max(max(by_turn) for by_turn in weights),
-        "seal/weight/clipped_share": fmean(
-            not config.w_min
-            <= mean_utility(weighed_turns(record.labeled(), config), utilities, share)
-            <= config.w_max
-            for record in records
-        ),
-        # With failures_in_passes "as_failure", these faults raise a positive advantage.
-        "seal/passed_with_failure_share": fmean(
-            record.reward == 1.0 and any(label in FAILURES for label in record.labels)
-            for record in records
-        ),
-        "seal/truncated_share": fmean(record.truncated for record in records),
-        **exit_shares("seal/exit", [record.exit_status for record in records]),
-        "seal/environment_s_per_rollout": fmean(record.environment_s for record in records),
-    }
+class RoundLog:
+    """Collects a round's line while the round is played and writes it when the round is over."""
 
+    def __init__(self, log: LoopLog, config: WeightConfig, aggregation: str) -> None:
+        self._log, self._config, self._aggregation = log, config, aggregation
+        self._line: dict[str, Any] = {}
 
-def token_weights(
-    spans: Sequence[tuple[int, int, int]], by_turn: Sequence[float], length: int
-) -> list[float]:
-    """One weight for each response token: that of its turn, 1.0 if the policy did not write it.
+    def weighted(
+        self,
+        step: int,
+        batch: RoundBatch,
+        weights: Sequence[Sequence[float]],
+        advantages: Sequence[torch.Tensor],
+        state: LoopState,
+        shown: Interface,
+        logged: dict[str, Any],
+    ) -> None:
+        """Note the rollouts of a round once their advantages are weighted.
 
-    >>> token_weights([(0, 0, 2), (1, 3, 4)], [0.5, 2.0], length=5)
-    [0.5, 0.5, 1.0, 2.0, 1.0]
-    """
-    weights = [1.0] * length
-    for turn, start, end in spans:
-        end = min(end, length)
-        weights[start:end] = [by_turn[turn]] * max(0, end - start)
-    return weights
+        `state` is the loop before the round's labels are in it. The round's metrics are added to
+        `logged`, verl's metrics of the step.
+        """
+        rollouts = batch.rollouts
+        rewards: dict[str, list[float]] = {}
+        for group, rollout in zip(batch.groups, rollouts, strict=True):
+            rewards.setdefault(group, []).append(rollout.training_reward)
+        metrics = {
+            **round_metrics(rollouts, weights, state.utilities, self._config),
+            "seal/mixed_group_share": mixed_group_share(rewards),
+            **advantage_metrics(
+                batch.advantages, advantages, batch.masks, batch.log_probs, self._aggregation
+            ),
+            **{f"seal/utility/{label.value}": rho for label, rho in state.utilities.items()},
+            "seal/interface/version": shown.version,
+            "seal/interface/active_parts": len(shown.active()),
+        }
+        logged.update(metrics)
+        self._log.rollouts(
+            {
+                "step": step,
+                # verl's dump of the dialogues names each of them by the same uid.
+                "uid": key,
+                "group": group,
+                "policy_tokens": int(mask.sum()),
+                "response_tokens": len(mask),
+                "weights": list(by_turn),
+                **rollout.to_json(),
+            }
+            for key, group, mask, rollout, by_turn in zip(
+                batch.keys, batch.groups, batch.masks, rollouts, weights, strict=True
+            )
+        )
+        self._line = {
+            "step": step,
+            "metrics": metrics,
+            "rollouts": len(rollouts),
+            "dropped_groups": logged.get("seal/dropped_groups", 0),
+            "filtered_groups": logged.get("seal/filtered_groups", 0),
+            "labels": label_counts(rollouts),
+            "weights": sorted(round(fmean(by_turn), 4) for by_turn in weights),
+            "interface_versions": sorted({rollout.interface_version for rollout in rollouts}),
+            # Sorted, because verl orders a batch by length.
+            "task_ids": sorted({rollout.task_id for rollout in rollouts}),
+        }
 
+    def evolved(self, state: LoopState, reply: InterfaceReply, least_turns: int) -> None:
+        """Write the round's line; `state` holds C_t and Omega_t, `reply` is Omega_{t+1}.
 
-def label_counts(records: Sequence[RolloutRecord]) -> dict[str, dict[str, int]]:
-    """Turns by category and label, for the loop log."""
-    counts: dict[str, Counter[str]] = {}
-    for record in records:
-        counts.setdefault(record.category, Counter()).update(label.value for label in record.labels)
-    return {category: dict(counter) for category, counter in sorted(counts.items())}
+        `least_turns` is the rule's smallest number of turns (`FailureProfile.rate`).
+        """
+        self._log.round(
+            {
+                **self._line,
+                "interface_shown": asdict(state.shown.to_reply()),
+                "profile": state.profile.to_json(),
+                "rates": state.profile.rates(least_turns),
+                "total": state.history.total.to_json(),
+                "utilities": {label.value: rho for label, rho in state.utilities.items()},
+                "interface": asdict(reply),
+                "interface_change": difference(state.shown, Interface.from_json(reply.interface)),
+            }
+        )

@@ -1,6 +1,6 @@
 """What the loop carries from one round to the next, and how it survives a restart.
 
-In: the labelled trajectories of a round. Out: the next state, and a file in verl's checkpoint. No
+In: the rollouts of a round. Out: the next state, and a file in verl's checkpoint. No
 torch here.
 
 A checkpoint of step k holds the profile C_k and the interface Omega_k that round k was shown. The
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import Label
 from seal.coevolution.profile import (
     EMPTY,
     FailureProfile,
-    LabeledTrajectory,
     ProfileHistory,
     ProfileWindow,
     profile_of,
 )
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.utilities import UtilityConfig, next_utilities
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.labels import Label
 from seal.records.checkpoint_folder import Best
 from seal.records.whole_file import write_whole
 from seal.settings.sections import Seal
@@ -104,24 +104,23 @@ def loop_config(seal: Seal) -> LoopConfig:
 def after_round(
     state: LoopState,
     step: int,
-    trajectories: Sequence[LabeledTrajectory],
+    rollouts: Sequence[Rollout],
     shown: Interface,
     config: LoopConfig,
 ) -> LoopState:
     """The state with one more round's labels in it (paper Algorithm 1, line 4).
 
-    The trajectories are those that were trained on, without padding.
+    The rollouts are those that were trained on, without padding. `shown` is Omega_t.
     """
-    round_profile = profile_of(step, trajectories, config.weights.cascade_share)
+    round_profile = profile_of(
+        step, rollouts, config.weights.cascade_share, interface_active=bool(shown.active())
+    )
     history = state.history.after(round_profile, config)
+    state = replace(state, step=step, history=history, shown=shown)
     if config.frozen_after is not None and step > config.frozen_after:
-        frozen = replace(state.profile, version=step)
-        return replace(state, step=step, history=history, profile=frozen, shown=shown)
+        return replace(state, profile=replace(state.profile, version=step))
     return replace(
         state,
-        step=step,
-        history=history,
-        shown=shown,
         profile=replace(history.window, version=step),
         utilities=next_utilities(
             state.utilities,

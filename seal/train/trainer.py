@@ -1,15 +1,19 @@
 """Algorithm 1 of the paper (arXiv 2605.24426, section 3.5) in the hooks of verl's PPO trainer.
 
-One round t, in the order in which verl calls the hooks:
+One round t:
 
 | line | what | where |
 |---|---|---|
 | 1 | roll out through the interface Omega_t | `seal.train.agent_loop` |
 | 2, 3 | reward r of the verifier, labels z_i of the turns (3.2) | the environment service |
+| 4 | labels to the failure profile C_t (3.2, 3.3) | `SealTrainer.step` |
 | 5 | advantage times weight (3.4) | `SealTrainer._compute_advantage` |
-| 4 | labels to the failure profile C_t (3.2, 3.3) | `SealTrainer._compute_advantage` |
 | 6 | policy update | verl |
 | 6 | C_t to the service, which evolves the interface (3.3) | `SealTrainer.on_step_end` |
+
+Line 4 runs after line 5 and the policy update, which do not read C_t: the weights of a round come
+from the utilities that earlier rounds have left. verl saves a checkpoint between `step` and
+`on_step_end`, and the checkpoint of step t holds C_t, so `on_step_end` would be too late.
 
 What the loop carries from round to round is a `LoopState`. The other hooks keep checkpoints, choose
 suites of validations and tell the launcher what is being done; the work is in modules of their own.
@@ -23,18 +27,18 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
 from seal.coevolution.interface import Interface
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import batch_weights
 from seal.records.loop_log import LoopLog
 from seal.settings.rules import check_best_metric
 from seal.settings.sections import read_settings
-from seal.train import gate, validation
+from seal.train import validation
 from seal.train.advantages import balanced, weighted
 from seal.train.checkpoints import CheckpointKeeper
 from seal.train.engine_watch import EngineWatch
 from seal.train.interface_update import evolved_interface
 from seal.train.replay import WholeGroupReplayBuffer
-from seal.train.round_batch import RoundBatch
-from seal.train.round_log import RoundLog
+from seal.train.round import RoundBatch, RoundLog
 from seal.train.state import LoopState, after_round, loop_config
 from seal.validation.metrics import validation_metrics
 from seal.wire import InterfaceReply
@@ -57,7 +61,7 @@ class SealTrainer(PPOTrainerSync):
         """
         self._settings = settings = read_settings(config)
         self._checkpoints = CheckpointKeeper(settings)
-        gate.check_possible(settings)
+        validation.check_gate_possible(settings)
         check_best_metric(settings.seal)
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
@@ -65,7 +69,8 @@ class SealTrainer(PPOTrainerSync):
         self._loop = loop_config(settings.seal)
         self._aggregation = str(config.actor_rollout_ref.actor.loss_agg_mode)
         self._state = LoopState(utilities=self._loop.weights.utilities)
-        self._interface = self._state.shown  # Omega of the next rollouts
+        self._interface = self._state.shown  # Omega_t, what round t is shown
+        self._rollouts: list[Rollout] = []  # those of round t
         self._log = LoopLog(Path(settings.seal.loop_dir))
         self.replay_buffer.on_progress = self._log.progress
         self._round_log = RoundLog(self._log, self._loop.weights, self._aggregation)
@@ -81,8 +86,19 @@ class SealTrainer(PPOTrainerSync):
         super().on_train_begin()
         self._send_profile()
 
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> KVBatchMeta:
+        """The round by verl, up to the policy update; then line 4: labels to C_t (3.2, 3.3).
+
+        C_t also gives the utilities rho of the next round.
+        """
+        batch = super().step(metrics, timing_raw)
+        self._state = after_round(
+            self._state, self.global_steps, self._rollouts, self._interface, self._loop
+        )
+        return batch
+
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Line 5: A~_j = w_j * A_j (section 3.4). Line 4: labels to C_t (sections 3.2 and 3.3).
+        """Line 5: A~_j = w_j * A_j (section 3.4).
 
         w_j = clip(sum_z p_j(z) * rho(z), w_min, w_max) > 0, so no advantage changes its sign. In
         scope "turn" the tokens of each turn have their own weight.
@@ -91,21 +107,18 @@ class SealTrainer(PPOTrainerSync):
         batch = super()._compute_advantage(batch, metrics)  # A_j from the rewards r, by verl
         sampled = bool(self.config.actor_rollout_ref.rollout.calculate_log_probs)
         played = RoundBatch.read(batch, log_probs=sampled)
-        active = bool(self._interface.active())
-        labeled = [  # z_i of each turn (3.2)
-            record.labeled(interface_active=active) for record in played.records
-        ]
+        self._rollouts = played.rollouts
         weights = batch_weights(  # w_j (3.4)
-            labeled,
+            played.rollouts,
             played.groups,
             self._state.utilities,
             config,
             seed=f"{self.config.seed} {step}",
         )
         advantages = [  # w_j * A_j (3.4)
-            weighted(advantage, record, by_turn, config)
-            for advantage, record, by_turn in zip(
-                played.advantages, played.records, weights, strict=True
+            weighted(advantage, rollout, by_turn, config)
+            for advantage, rollout, by_turn in zip(
+                played.advantages, played.rollouts, weights, strict=True
             )
         ]
         if config.normalize == "balanced":
@@ -116,8 +129,6 @@ class SealTrainer(PPOTrainerSync):
         self._round_log.weighted(
             step, played, weights, advantages, self._state, self._interface, metrics
         )
-        # C_t, and the utilities rho of the next round
-        self._state = after_round(self._state, step, labeled, self._interface, self._loop)
         return batch
 
     def on_step_end(self) -> None:
@@ -201,7 +212,7 @@ class SealTrainer(PPOTrainerSync):
             infos["suite"], infos["category"], sample_uids, infos["reward"], infos["exit_status"]
         )
         if self.global_steps == 0:
-            gate.check(self._settings.seal.start_gate, metrics)
+            validation.check_start_gate(self._settings.seal.start_gate, metrics)
         best = self._settings.seal.best_metric
         self._state = validation.scored(self._state, metrics, best, self.global_steps)
         return metrics | validation.best_metrics(self._state)
@@ -215,7 +226,7 @@ class SealTrainer(PPOTrainerSync):
         """First transfer of weights; from now on a rollout engine that dies ends the run."""
         self._engine_watch = EngineWatch(
             self.llm_server_manager.get_addresses(),
-            lambda said: self._log.fault(said, self.global_steps),
+            lambda reason: self._log.fault(reason, self.global_steps),
         )
         self._engine_watch.start()
         self._phase("weight_transfer")

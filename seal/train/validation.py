@@ -1,8 +1,12 @@
-"""Validations: which suites are played, and the best score.
+"""Validations: which suites are played, the start gate, and the best score.
 
 In: the recipe, verl's loader of the validation data, and the metrics of a validation
 (`seal.validation.metrics`). Out: the loader for one validation, and the loop's state with
 the best score so far.
+
+The start gate is what a policy must show before its first step, or training is refused. GRPO learns
+only from groups with different rewards. A policy that hardly ever passes, or whose groups all pass
+or all fail, has no such groups.
 
 Suites that `seal.rare_suites` names are played only before the first step and after the last one. A
 hundred held-out tasks take longer than many training steps, and between them only the suite that
@@ -11,12 +15,59 @@ chooses the best checkpoint is needed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader, Subset
 
 from seal.records.checkpoint_folder import Best
+from seal.settings.rules import check_gate
+from seal.settings.sections import Settings, StartGate
+from seal.train.checkpoints import latest
 from seal.train.state import LoopState
+
+
+class StartGateError(Exception):
+    """The policy passes too little, or too uniformly, for training to begin."""
+
+
+def check_gate_possible(settings: Settings) -> None:
+    """Check that the gate has a validation before training, which a resumed run does not need.
+
+    Raises:
+        SettingsError: This validation is switched off.
+    """
+    trainer = settings.trainer
+    resumed = trainer.resume_mode == "resume_path" or (
+        trainer.resume_mode == "auto" and latest(Path(trainer.default_local_dir)) is not None
+    )
+    check_gate(settings.seal.start_gate, trainer, resumed)
+
+
+def check_start_gate(gate: StartGate | None, metrics: Mapping[str, float]) -> None:
+    """Compare the validation before training with `seal.start_gate`.
+
+    Raises:
+        StartGateError: A figure is too low, or there is no such suite.
+    """
+    if gate is None:
+        return
+    for name, least in (
+        ("pass_rate", gate.min_pass_rate),
+        ("mixed_group_share", gate.min_mixed_group_share),
+    ):
+        key = f"val-seal/{gate.suite}/{name}"
+        if key not in metrics:
+            raise StartGateError(
+                f"seal.start_gate.suite={gate.suite!r} is no suite of data.val_files"
+            )
+        measured = metrics[key]
+        if measured < least:
+            raise StartGateError(
+                f"before training, suite {gate.suite!r} has {name} {measured:.2f}, the recipe "
+                f"asks for at least {least:.2f} (seal.start_gate): most groups would be all "
+                "pass or all fail and GRPO would have nothing to learn from"
+            )
 
 
 class MissingMetricError(Exception):

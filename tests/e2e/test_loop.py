@@ -1,7 +1,6 @@
 """The whole loop, real in every part: service, vLLM, verl, Ray, from the launcher to the table."""
 
 import socket
-from dataclasses import fields
 
 import pandas as pd
 import psutil
@@ -10,11 +9,12 @@ from short_run import ROLLOUTS, ROOT, Finished, ShortRun, read_lines, words
 
 from seal.coevolution.evolution import evolve
 from seal.coevolution.interface import INITIAL
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import batch_weights
 from seal.launch.recipe import load_recipe
 from seal.settings.sections import read_settings
-from seal.train.round import RolloutRecord
 from seal.train.state import LoopState, after_round, loop_config
+from seal.wire import from_json
 
 STEPS = 4
 """In the last one the rollout engine has the weights of the step before (stale_rollout)."""
@@ -87,18 +87,12 @@ def test_profile_interface_and_weights_follow_from_the_rollouts(run: Finished) -
     state, shown = LoopState(utilities=config.weights.utilities), INITIAL
     logged = read_lines(run.folder / "loop" / "rollouts.jsonl")
     for line in run.rounds():
-        records = [
-            RolloutRecord.from_json({f.name: one[f.name] for f in fields(RolloutRecord)})
-            for one in logged
-            if one["step"] == line["step"]
-        ]
-        active = bool(shown.active())
-        labeled = [record.labeled(interface_active=active) for record in records]
-        weights = batch_weights(labeled, ["?"] * len(labeled), state.utilities, config.weights)
+        rollouts = [from_json(Rollout, one) for one in logged if one["step"] == line["step"]]
+        weights = batch_weights(rollouts, ["?"] * len(rollouts), state.utilities, config.weights)
         written = [one["weights"] for one in logged if one["step"] == line["step"]]
         assert [list(by_turn) for by_turn in weights] == written
         assert line["interface_shown"]["content_hash"] == shown.content_hash()
-        state = after_round(state, line["step"], labeled, shown, config)
+        state = after_round(state, line["step"], rollouts, shown, config)
         shown = evolve(shown, state.profile, own.interface)
         assert line["profile"] == state.profile.to_json()
         assert line["total"] == state.history.total.to_json()

@@ -16,8 +16,8 @@ from material import held_out
 from rehearsal import Outcome, Rehearsal
 
 from env_service.environments.bfcl.tasks import BfclTask
-from seal.coevolution.labels import Label
 from seal.formats import ToolCall, render_calls
+from seal.labels import Label
 
 ANSWER = "Done."
 UNUSABLE = frozenset({"multi_turn_miss_func_49"})

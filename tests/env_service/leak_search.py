@@ -26,8 +26,8 @@ from env_service.environments.bfcl.episode import BfclEpisode
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.interface import Interface
-from seal.coevolution.labels import FAILURES
 from seal.formats import ToolCall, render_calls
+from seal.labels import FAILURES
 from seal.wire import CreateReply, StepReply, TurnDiagnosis
 
 LOG = logging.getLogger(__name__)

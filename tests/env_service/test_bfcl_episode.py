@@ -17,8 +17,8 @@ from env_service.environments.bfcl.tasks import load_tasks, reference_calls
 from env_service.environments.dialogue import FEEDBACK_NAME
 from seal.coevolution.diagnosis import CallEvidence
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import Label
 from seal.formats import ParseFault, ToolCall, render_calls
+from seal.labels import Label
 from seal.wire import CONVERSATION_COMPLETED, Message, StepReply, TokenLimit, ToolDoc
 
 ACTIVE = Interface(7, True, True, True, (Label.MISSING_TOOL_CALL, Label.STATE_MISMATCH))

@@ -28,8 +28,8 @@ from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_
 from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord
 from seal.coevolution.diagnosis import diagnose
-from seal.coevolution.labels import EXCLUDED, FAILURES, Label
 from seal.formats import ToolCall, render_calls
+from seal.labels import EXCLUDED, FAILURES, Label
 from seal.wire import EvaluateReply, TurnDiagnosis
 
 LOG = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from env_service.environments.base import EpisodeOptions
 from env_service.environments.bfcl.episode import BfclEpisode
 from env_service.environments.bfcl.tasks import load_tasks, reference_calls
 from seal.coevolution.interface import Interface
-from seal.coevolution.labels import Label
 from seal.formats import ToolCall, render_calls
+from seal.labels import Label
 from seal.wire import Message, TurnDiagnosis
 
 TASK = load_tasks()["multi_turn_base_0"]

@@ -30,8 +30,8 @@ from env_service.environments.bfcl.tasks import BfclTask, load_tasks
 from seal.coevolution import texts
 from seal.coevolution.diagnosis import CallEvidence
 from seal.coevolution.interface import Interface
-from seal.coevolution.labels import Label
 from seal.formats import ParseFault, ToolCall, render_calls
+from seal.labels import Label
 from seal.wire import ToolDoc, TurnDiagnosis
 
 SOME_TASKS = [*load_tasks().values()][::53]
@@ -164,4 +164,4 @@ def test_a_reason_that_tells_more_than_it_may_is_found(reason: str) -> None:
     twins = Twins(LEAKED.task, INTERFACES[0], "structured", BfclEpisode)
     [*played(twins, [[WRONG, ANSWER]], [])]
     assert [*reason_findings(LEAKED, twins, twins.shown.evaluate().diagnosis)] == []
-    assert [*reason_findings(LEAKED, twins, [TurnDiagnosis(0, "any", reason, None)])]
+    assert [*reason_findings(LEAKED, twins, [TurnDiagnosis(0, Label.PASS, reason, None)])]

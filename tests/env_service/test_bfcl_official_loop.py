@@ -24,8 +24,8 @@ from test_bfcl_differential import material_of
 from env_service.environments.base import EpisodeOptions
 from env_service.environments.bfcl.environment import BfclEnvironment
 from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
-from seal.coevolution.labels import Label
 from seal.formats import ToolCall, render_calls
+from seal.labels import Label
 from seal.wire import EvaluateReply
 
 SEED = 1

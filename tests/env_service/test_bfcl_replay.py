@@ -4,8 +4,8 @@ import pytest
 from serving import Service
 
 from env_service.environments.bfcl.tasks import load_tasks, reference_calls
-from seal.coevolution.labels import Label
 from seal.formats import FORMATS, render_calls
+from seal.labels import Label
 from seal.wire import CONVERSATION_COMPLETED
 
 BEFORE_ITS_REVEAL = "multi_turn_miss_func_49"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from labelled import rollout
 from serving import Clock, Service, serve
 
 from env_service import runs
@@ -12,11 +13,12 @@ from env_service.errors import ServiceError
 from env_service.runs import Runs
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import INITIAL
-from seal.coevolution.labels import Label
-from seal.coevolution.profile import EMPTY, LabeledTrajectory, LabeledTurn, profile_of
+from seal.coevolution.profile import EMPTY, profile_of
+from seal.coevolution.rollout import Rollout
+from seal.labels import Label
 
 FAILING = [
-    LabeledTrajectory((LabeledTurn(label),), 0.0, "toy")
+    rollout([label], category="toy")
     for label in (Label.ARGUMENT_MISMATCH, Label.MISSING_TOOL_CALL, Label.RECOVERY_FAILURE)
     for _ in range(20)
 ]
@@ -28,18 +30,18 @@ def toy() -> Iterator[Service]:
     yield from serve({"toy": ENVIRONMENTS["toy"]})
 
 
-def body(version: int, trajectories: list[LabeledTrajectory], **config: Any) -> dict[str, Any]:
-    return {"profile": profile_of(version, trajectories).to_json(), "config": config}
+def body(version: int, rollouts: list[Rollout], **config: Any) -> dict[str, Any]:
+    return {"profile": profile_of(version, rollouts).to_json(), "config": config}
 
 
 def put(
     service: Service,
     run_id: str,
     version: int,
-    trajectories: list[LabeledTrajectory],
+    rollouts: list[Rollout],
     **config: Any,
 ) -> Any:
-    sent = body(version, trajectories, **config)
+    sent = body(version, rollouts, **config)
     status, reply = service.request("PUT", f"/runs/{run_id}/profile", sent)
     assert status == 200, reply
     return reply["data"]
@@ -153,7 +155,7 @@ def test_a_run_that_goes_back_to_a_checkpoint_goes_on_from_there(toy: Service) -
 def test_an_interface_evolves_from_the_one_that_was_shown(toy: Service) -> None:
     """A service that was restarted goes on as if it had not been."""
     easier = {"hysteresis": 0.2}
-    calm = [LabeledTrajectory((LabeledTurn(Label.PASS),), 1.0, "toy")] * 90
+    calm = [rollout([Label.PASS], 1.0, "toy")] * 90
     mild = calm + FAILING[:7]  # under the thresholds for coming, over those for staying
     put(toy, "r", 1, FAILING)
     stays = put(toy, "r", 2, mild, **easier)
@@ -285,7 +287,7 @@ def test_a_profile_has_a_size(toy: Service) -> None:
     assert "65536 bytes" in reply["error"]["message"]
     # The largest that a trainer sends: every label in every category, with what was shown.
     every = [
-        LabeledTrajectory((LabeledTurn(label),), 0.3, f"multi_turn_category_{number}")
+        rollout([label], 0.3, f"multi_turn_category_{number}")
         for label in Label
         for number in range(8)
     ]

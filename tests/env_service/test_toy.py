@@ -7,8 +7,8 @@ import pytest
 
 from env_service.environments.base import BadExitStatus, EpisodeOptions
 from env_service.environments.toy.environment import TASKS, ToyEpisode
-from seal.coevolution.labels import Label
 from seal.formats import ToolCall, render_calls
+from seal.labels import Label
 from seal.wire import EvaluateReply, TokenLimit, TurnProgress
 
 ADD_3 = ToolCall("add", {"amount": 3})

@@ -26,8 +26,8 @@ from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_traini
 from seal.client.client import EnvironmentClient, Task
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import FailureProfile, LabelStatistic
+from seal.labels import FAILURES, Label
 from seal.launch.recipe import EXP, load_recipe
 
 TASKS = ["multi_turn_base_0", "multi_turn_base_100", "multi_turn_miss_func_150"]

@@ -40,8 +40,8 @@ from seal.client.client import EnvironmentClient
 from seal.coevolution import texts
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import FAILURES
 from seal.formats import ToolCall, parse
+from seal.labels import FAILURES
 from seal.launch.recipe import EXP, load_recipe
 from seal.wire import ToolDoc
 

@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from labelled import rollout
+
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import Label
 from seal.coevolution.profile import profile_of
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.labels import Label
 from seal.records.loop_log import LoopLog
-from seal.train.round import RolloutRecord, label_counts, round_metrics
+from seal.records.round_metrics import label_counts, round_metrics
 from seal.wire import TurnDiagnosis
 
 HOSTILE = (
@@ -33,21 +36,18 @@ def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     path.write_text(text, "utf-8")
 
 
-def record(task: str, reward: float, labels: Sequence[Label], reason: str) -> RolloutRecord:
+def played(task: str, reward: float, labels: Sequence[Label], reason: str) -> Rollout:
     """A rollout with one message a turn."""
-    turns = tuple(
-        TurnDiagnosis(turn, label.value, f"{reason} {turn}", None)
-        for turn, label in enumerate(labels)
-    )
-    return RolloutRecord(
-        task_id=task,
+    turns = [
+        TurnDiagnosis(turn, label, f"{reason} {turn}", None) for turn, label in enumerate(labels)
+    ]
+    return rollout(
+        turns,
+        reward,
         category=task.rsplit("_", 1)[0],
-        reward=reward,
-        training_reward=reward,
-        turns=turns,
+        shown=True,
+        task_id=task,
         interface_version=1,
-        interface_shown=True,
-        exit_status="completed",
         environment_s=0.5,
         turn_spans=tuple((turn, 10 * turn, 10 * turn + 5) for turn in range(len(labels))),
     )
@@ -72,11 +72,11 @@ def dialogue(uid: str, step: int, reward: float, answers: Sequence[str]) -> dict
 
 def write_round(folder: Path, step: int, reason: str = "because", answer: str = "Done.") -> None:
     """A round of four rollouts in two groups: loop log, dialogues, metrics."""
-    records = [
-        record("multi_turn_base_1", 1.0, [Label.PASS, Label.PASS], reason),
-        record("multi_turn_base_1", 0.0, [Label.PASS, Label.MISSING_TOOL_CALL], reason),
-        record("multi_turn_long_context_2", 0.0, [Label.INVALID_TOOL_CALL], reason),
-        record("multi_turn_long_context_2", 1.0, [Label.PASS], reason),
+    rollouts = [
+        played("multi_turn_base_1", 1.0, [Label.PASS, Label.PASS], reason),
+        played("multi_turn_base_1", 0.0, [Label.PASS, Label.MISSING_TOOL_CALL], reason),
+        played("multi_turn_long_context_2", 0.0, [Label.INVALID_TOOL_CALL], reason),
+        played("multi_turn_long_context_2", 1.0, [Label.PASS], reason),
     ]
     uids = ["aa_0_0", "aa_1_0", "bb_0_0", "bb_1_0"]
     weights = [[1.0, 1.0], [1.25, 1.25], [2.0], [1.0]]
@@ -84,16 +84,16 @@ def write_round(folder: Path, step: int, reason: str = "because", answer: str = 
     # The loop log is in the order of the batch, the dialogues are sorted by uid.
     log.rollouts(
         {"step": step, "uid": uid, "weights": by_turn, **one.to_json()}
-        for uid, one, by_turn in reversed(list(zip(uids, records, weights, strict=True)))
+        for uid, one, by_turn in reversed(list(zip(uids, rollouts, weights, strict=True)))
     )
     write_lines(
         folder / "rollouts" / f"{step}.jsonl",
         [
             dialogue(uid, step, one.reward, [f"{answer} {turn}" for turn in range(len(one.turns))])
-            for uid, one in zip(uids, records, strict=True)
+            for uid, one in zip(uids, rollouts, strict=True)
         ],
     )
-    metrics = round_metrics(records, weights, UTILITIES, WeightConfig())
+    metrics = round_metrics(rollouts, weights, UTILITIES, WeightConfig())
     interface = SHOWN[min(step, len(SHOWN)) - 1]
     log.round(
         {
@@ -102,8 +102,8 @@ def write_round(folder: Path, step: int, reason: str = "because", answer: str = 
             "rollouts": 4,
             "dropped_groups": 0,
             "filtered_groups": 2,
-            "labels": label_counts(records),
-            "rates": profile_of(step, [one.labeled() for one in records]).rates(1),
+            "labels": label_counts(rollouts),
+            "rates": profile_of(step, rollouts).rates(1),
             "interface_shown": shown(interface),
         }
     )

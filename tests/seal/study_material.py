@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from labelled import rollout
 from omegaconf import OmegaConf
 
 from seal.coevolution.interface import INITIAL, Interface
+from seal.labels import Label
 from seal.launch.resume import flat
 from seal.records.loop_log import group_of
-from seal.train.round import RolloutRecord
 from seal.validation.metrics import validation_metrics
 from seal.wire import TurnDiagnosis
 
@@ -178,28 +179,27 @@ def evolved(step: int) -> Interface:
 
 def trained(step: int) -> list[dict[str, Any]]:
     """Lines of the rollouts of a round: two groups of two."""
+    reason = "a reason that quotes a dialogue"
     turns = (
-        TurnDiagnosis(0, "pass", "a reason that quotes a dialogue", None),
-        TurnDiagnosis(1, "state_mismatch", "a reason that quotes a dialogue", 1, cascade=True),
+        TurnDiagnosis(0, Label.PASS, reason, None),
+        TurnDiagnosis(1, Label.STATE_MISMATCH, reason, 1, cascade=True),
     )
     lines = []
     for uid in ("aa_0_0", "aa_1_0", "bb_0_0", "bb_1_0"):
         reward = float(uid.endswith("1_0"))
-        record = RolloutRecord(
+        played = rollout(
+            turns,
+            reward,
+            "multi_turn_base",
+            shown=True,
             task_id="multi_turn_base_7",
-            category="multi_turn_base",
-            reward=reward,
-            training_reward=reward,
-            turns=turns,
             interface_version=evolved(step - 1).version,
-            interface_shown=True,
-            exit_status="completed",
             environment_s=0.5,
             turn_spans=((0, 0, 40), (1, 90, 110)),
         )
         own = {"step": step, "uid": uid, "group": group_of(uid), "weights": [1.25, 1.25]}
         own |= {"policy_tokens": 60, "response_tokens": 110}
-        lines.append({"time": 100.0 + step, **own, **record.to_json()})
+        lines.append({"time": 100.0 + step, **own, **played.to_json()})
     return lines
 
 

@@ -19,9 +19,10 @@ TOOL: ToolDoc = {"type": "function", "function": {"name": "light", "parameters":
 class ScriptedService:
     """Answers the wire: one tool result, then the end."""
 
-    def __init__(self, *, fail_on: str = "", step_limit: bool = False) -> None:
+    def __init__(self, *, fail_on: str = "", step_limit: bool = False, label: str = "pass") -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self._step_limit = step_limit
+        self._label = label
         self._fail_on = fail_on
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -55,7 +56,7 @@ class ScriptedService:
                     "info": {"turn": 1, "step": 0, "truncated": last and self._step_limit},
                 }
             case "/evaluate":
-                turn = {"turn": 0, "label": "pass", "reason": "all checks pass", "step": None}
+                turn = {"turn": 0, "label": self._label, "reason": "why", "step": None}
                 return {
                     "accuracy": 1.0,
                     "diagnosis": [turn],
@@ -141,3 +142,10 @@ def test_a_service_failure_is_a_fault_and_no_episode(path: str) -> None:
         play(service, ["a call", "Done."])
     # What was created is released, so that failures do not fill the service.
     assert ("/release" in [p for p, _ in service.requests]) == (path != "/create")
+
+
+def test_a_label_of_another_version_of_the_service_is_a_fault_that_names_it() -> None:
+    service = ScriptedService(label="wrong_mood")
+    with pytest.raises(EnvironmentFault, match="EvaluateReply .* 'wrong_mood'; known labels: inva"):
+        play(service, ["first", "second"])
+    assert service.requests[-1][0] == "/release"

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from logview_material import HOSTILE, write_lines, write_round, write_run, write_validation
 
-from seal.coevolution.labels import Label
+from seal.labels import Label
 from seal.logview.app import create_app
 from seal.logview.charts import style_of
 from seal.records.loop_log import LoopLog

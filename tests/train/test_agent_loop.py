@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from rollouts import EVAL, TRAIN, Rollout, World, agent, backbone, configuration
+from rollouts import EVAL, TRAIN, RolledOut, World, agent, backbone, configuration
 from rollouts import roll_out as play
 
 from seal.backbone.prompt_budget import PromptBudgetError
@@ -37,7 +37,7 @@ def roll_out(
     row: dict[str, Any] = TRAIN,
     /,
     **limits: int | None,
-) -> Rollout:
+) -> RolledOut:
     """Play the row; each answer names the instance that it is said to."""
     model = backbone("smollm2")
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
-from rollouts import OVER, TASK, Backbone, Follows, Rollout, World, backbone, roll_out
+from rollouts import OVER, TASK, Backbone, Follows, RolledOut, World, backbone, roll_out
 
 from seal.formats import ToolCall, render_calls
 from seal.wire import Message
@@ -93,7 +93,9 @@ def answers(number: int) -> Follows:
     return (*zip(chosen, turns, strict=True), ((OVER,), turns[-1]))
 
 
-def play(monkeypatch: pytest.MonkeyPatch, name: str, kinds: Sequence[str]) -> tuple[Rollout, World]:
+def play(
+    monkeypatch: pytest.MonkeyPatch, name: str, kinds: Sequence[str]
+) -> tuple[RolledOut, World]:
     """A dialogue of these messages, in eval mode."""
     world, model = World(follows=answers(len(kinds))), backbone(name)
     script = [KINDS[kind](model) for kind in kinds]
@@ -104,7 +106,7 @@ def play(monkeypatch: pytest.MonkeyPatch, name: str, kinds: Sequence[str]) -> tu
     return rollout, world
 
 
-def sampled_texts(rollout: Rollout) -> list[str]:
+def sampled_texts(rollout: RolledOut) -> list[str]:
     """Each message as it was sampled, with special tokens, without the template's end."""
     model = rollout.backbone
     return [model.decode(ids).removesuffix(model.stop_tokens[0]) for ids in rollout.policy.sampled]

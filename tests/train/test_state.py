@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labelled import rollout
 
 from seal.coevolution.interface import INITIAL
-from seal.coevolution.labels import Label
-from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.labels import Label
 from seal.records.checkpoint_folder import Best
 from seal.train import state
 from seal.train.state import LoopConfig, LoopState, StateError, after_round
@@ -20,8 +21,8 @@ from seal.train.validation import scored
 SHOWN = replace(INITIAL, version=4, schema_cues=True, guidelines=(Label.MISSING_TOOL_CALL,))
 
 
-def failed(label: Label, times: int = 8) -> list[LabeledTrajectory]:
-    return [LabeledTrajectory((LabeledTurn(label),), 0.0, "base")] * times
+def failed(label: Label, times: int = 8) -> list[Rollout]:
+    return [rollout([label])] * times
 
 
 def rounds(config: LoopConfig, count: int) -> LoopState:

@@ -1,4 +1,4 @@
-"""The advantage hook with verl's own estimator and TransferQueue replaced: arithmetic alone."""
+"""A round's hooks with verl's own estimator and TransferQueue replaced: arithmetic alone."""
 
 import functools
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import httpx
 import pytest
 import torch
 import transfer_queue as tq
+from labelled import rollout
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
@@ -20,9 +21,9 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from seal.client.client import EnvironmentClient
 from seal.coevolution.interface import INITIAL
-from seal.coevolution.labels import Label
 from seal.coevolution.utilities import UtilityConfig
 from seal.coevolution.weights import UTILITIES, WeightConfig
+from seal.labels import Label
 from seal.records.checkpoint_folder import NOTE
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import ROLLOUTS, LoopLog
@@ -31,11 +32,9 @@ from seal.train import interface_update, state
 from seal.train.advantages import PER_DIALOGUE
 from seal.train.checkpoints import CheckpointKeeper
 from seal.train.interface_update import ForeignInterfaceError
-from seal.train.round import RolloutRecord
-from seal.train.round_log import RoundLog
+from seal.train.round import RoundLog
 from seal.train.state import LoopConfig, LoopState, StateError, loop_config
 from seal.train.trainer import SealTrainer
-from seal.wire import TurnDiagnosis
 
 EOS = 0
 
@@ -57,20 +56,8 @@ ROWS = (
 
 
 def extra_fields(reward: float, label: Label) -> dict[str, Any]:
-    turns = (TurnDiagnosis(0, label.value, "why", None), TurnDiagnosis(1, "pass", "why", None))
-    record = RolloutRecord(
-        task_id="t",
-        category="multi_turn_base",
-        reward=reward,
-        training_reward=reward,
-        turns=turns,
-        interface_version=2,
-        interface_shown=True,
-        exit_status="completed",
-        environment_s=0.1,
-        turn_spans=((0, 0, 1), (1, 1, 2)),
-    )
-    return {"seal": record.to_json()}
+    spans = ((0, 0, 1), (1, 1, 2))
+    return {"seal": rollout([label, Label.PASS], reward, turn_spans=spans).to_json()}
 
 
 def trainer(
@@ -137,7 +124,7 @@ def advantages_after(
     metrics: dict[str, Any] | None = None,
     multiple_of: int = 1,
 ) -> dict[str, list[float]]:
-    """The advantages of ROWS once the hook has run on a batch that verl has padded."""
+    """The advantages of ROWS once a step has run on a batch that verl has padded."""
     queue = Queue(ROWS)
     monkeypatch.setattr(tq, "kv_batch_get", queue.get)
     monkeypatch.setattr(tq, "kv_batch_put", queue.put)
@@ -151,7 +138,16 @@ def advantages_after(
     assert not any(queue.rows[key]["response_mask"].any() for key in padding)
     # Balancing a batch puts padding anywhere.
     batch.reorder(list(reversed(range(len(batch)))))
-    assert made._compute_advantage(batch, {} if metrics is None else metrics).keys == batch.keys
+
+    def step(self: SealTrainer, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> KVBatchMeta:
+        before = self._state
+        weighted = self._compute_advantage(batch, metrics)
+        # The weights of a round are those of the rounds before.
+        assert self._state is before
+        return weighted
+
+    monkeypatch.setattr(PPOTrainerSync, "step", step)
+    assert made.step({} if metrics is None else metrics, {}).keys == batch.keys
     return {row.key: queue.rows[row.key]["advantages"].tolist() for row in ROWS}
 
 
@@ -337,6 +333,8 @@ def test_the_loop_state_is_saved_before_verl_calls_the_checkpoint_complete(
     advantages_after(made, monkeypatch)
     made._save_checkpoint()
     assert seen == [True]
+    # verl saves before on_step_end, and the round's labels are in the checkpoint.
+    assert state.load(tmp_path / "global_step_7").profile.by_label[Label.PASS].turns == 4
 
     def loaded(self: SealTrainer) -> None:
         self.global_steps = 7

@@ -1,6 +1,7 @@
-"""Validations: which rows are played, with verl's own data set, loader and trainer."""
+"""Validations: rows that are played, with verl's own loader and trainer; and the start gate."""
 
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,24 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
 from seal.launch.recipe import EXP, load_recipe
+from seal.records.checkpoint_folder import NOTE
 from seal.settings.reading import SettingsError
 from seal.settings.rules import check_best_metric
-from seal.settings.sections import Seal, read_settings
+from seal.settings.sections import Seal, Settings, StartGate, read_settings
 from seal.train.trainer import SealTrainer
-from seal.train.validation import without_suites
+from seal.train.validation import (
+    StartGateError,
+    check_gate_possible,
+    check_start_gate,
+    without_suites,
+)
 
 RARE = ["fixed", "held_out", "held_out_greedy"]
 ROWS = {"development": 20, "fixed": 32, "held_out": 100, "held_out_greedy": 100}
 """Rows of data/smollm2_eval.parquet by suite."""
 LAST = 20
 BEST = "val-seal/development/category_average"
+GATE = StartGate("fixed", min_pass_rate=0.2, min_mixed_group_share=0.6)
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own call
 
 
@@ -133,7 +141,57 @@ def test_the_loader_is_put_back_after_a_validation_that_fails(
     assert made.val_dataloader is loader
 
 
-# ---- metrics ----------------------------------------------------------------------------------
+# ---- the start gate ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pass_rate", "mixed", "words"),
+    [(0.1, 0.9, "pass_rate 0.10"), (0.9, 0.1, "mixed_group_share 0.10")],
+)
+def test_too_little_is_refused_with_its_figure(pass_rate: float, mixed: float, words: str) -> None:
+    metrics = {"val-seal/fixed/pass_rate": pass_rate, "val-seal/fixed/mixed_group_share": mixed}
+    with pytest.raises(StartGateError, match=words):
+        check_start_gate(GATE, metrics)
+    check_start_gate(None, metrics)
+
+
+def test_enough_passes() -> None:
+    check_start_gate(
+        GATE, {"val-seal/fixed/pass_rate": 0.2, "val-seal/fixed/mixed_group_share": 0.6}
+    )
+
+
+def test_a_gate_on_no_suite_is_said() -> None:
+    with pytest.raises(StartGateError, match="'fixed' is no suite"):
+        check_start_gate(GATE, {"val-seal/benchmark/pass_rate": 1.0})
+
+
+def gated_recipe(folder: Path, **keys: Any) -> Settings:
+    trainer = {
+        "default_local_dir": str(folder),
+        "resume_mode": "auto",
+        "val_before_train": False,
+        **keys,
+    }
+    gate = {"seal.start_gate": asdict(GATE)}
+    return settings_with({**{f"trainer.{key}": value for key, value in trainer.items()}, **gate})
+
+
+def test_a_gate_without_a_validation_before_training_is_refused(tmp_path: Path) -> None:
+    for keys in ({}, {"resume_mode": "disable"}):
+        with pytest.raises(SettingsError, match="val_before_train=false"):
+            check_gate_possible(gated_recipe(tmp_path, **keys))
+    check_gate_possible(gated_recipe(tmp_path, val_before_train=True))
+    gated = gated_recipe(tmp_path)
+    check_gate_possible(replace(gated, seal=replace(gated.seal, start_gate=None)))
+
+
+def test_a_resumed_run_has_passed_its_gate(tmp_path: Path) -> None:
+    (tmp_path / NOTE).write_text("3")
+    check_gate_possible(gated_recipe(tmp_path))
+    check_gate_possible(gated_recipe(tmp_path / "new", resume_mode="resume_path"))
+    with pytest.raises(SettingsError):
+        check_gate_possible(gated_recipe(tmp_path, resume_mode="disable"))
 
 
 # ---- what is refused ---------------------------------------------------------------------------

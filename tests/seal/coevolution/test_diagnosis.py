@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from seal.coevolution.diagnosis import CallEvidence, FaultEvidence, TurnEvidence, diagnose
-from seal.coevolution.labels import Label
+from seal.labels import Label
 
 FS = frozenset({"FileSystem"})
 MAIL = frozenset({"Mail"})

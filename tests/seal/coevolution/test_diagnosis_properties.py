@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seal.coevolution.diagnosis import CallEvidence, FaultEvidence, TurnEvidence, diagnose
-from seal.coevolution.labels import FAILURES, Label
+from seal.labels import FAILURES, Label
 from seal.wire import TurnDiagnosis
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.

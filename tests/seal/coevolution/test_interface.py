@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from seal.coevolution import texts
 from seal.coevolution.diagnosis import CallEvidence
 from seal.coevolution.interface import INITIAL, Interface, difference
-from seal.coevolution.labels import FAILURES, Label
 from seal.formats import ParseFault
+from seal.labels import FAILURES, Label
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.
 UNTIMED = settings(deadline=None)

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labelled import rollout
 
 from seal.coevolution.evolution import InterfaceConfig, evolve
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import (
     EMPTY,
     FailureProfile,
-    LabeledTrajectory,
-    LabeledTurn,
     LabelStatistic,
     profile_of,
 )
+from seal.coevolution.rollout import Rollout
+from seal.labels import FAILURES, Label
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.
 UNTIMED = settings(deadline=None)
@@ -26,16 +26,17 @@ CONFIG = InterfaceConfig(hysteresis=0.2)
 ALL_ON = Interface(3, True, True, True, (Label.STATE_MISMATCH, Label.MISSING_TOOL_CALL))
 
 
-def turns_of(label: Label, count: int, reward: float = 0.0) -> list[LabeledTrajectory]:
-    return [LabeledTrajectory((LabeledTurn(label),), reward, "base")] * count
+def turns_of(label: Label, count: int, reward: float = 0.0) -> list[Rollout]:
+    return [rollout([label], reward)] * count
 
 
 def after(
-    *groups: list[LabeledTrajectory],
+    *groups: list[Rollout],
     config: InterfaceConfig = CONFIG,
     before: Interface = INITIAL,
 ) -> Interface:
-    return evolve(before, profile_of(7, [one for group in groups for one in group]), config)
+    rollouts = [one for group in groups for one in group]
+    return evolve(before, profile_of(7, rollouts, interface_active=True), config)
 
 
 def shares(**turns: float) -> FailureProfile:
@@ -64,9 +65,9 @@ def test_by_rates_a_part_goes_off_when_its_failure_is_mastered() -> None:
 def test_by_rates_a_part_stays_while_the_failure_is_there_without_it() -> None:
     config = InterfaceConfig(prevalence_over="turns")
     plain = turns_of(Label.MISSING_TOOL_CALL, 10) + turns_of(Label.PASS, 10, 1.0)
-    cued = [replace(one, cued=True) for one in turns_of(Label.PASS, 200, 1.0)]
+    cued = [replace(one, interface_shown=True) for one in turns_of(Label.PASS, 200, 1.0)]
     assert after(plain, cued, config=config).affordance_cues
-    unseen = [replace(one, cued=True) for one in plain]
+    unseen = [replace(one, interface_shown=True) for one in plain]
     assert not after(unseen, cued, config=config).affordance_cues
 
 

@@ -7,29 +7,28 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labelled import rollout, turn
 
-from seal.coevolution.labels import EXCLUDED, FAILURES, Label
 from seal.coevolution.profile import (
     EMPTY,
     FailureProfile,
-    LabeledTrajectory,
-    LabeledTurn,
     LabelStatistic,
     ProfileHistory,
     ProfileWindow,
     merge,
     profile_of,
 )
+from seal.coevolution.rollout import Rollout
+from seal.labels import EXCLUDED, FAILURES, Label
+from seal.wire import TurnDiagnosis
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.
 UNTIMED = settings(deadline=None)
 
 trajectories = st.lists(
     st.builds(
-        LabeledTrajectory,
-        st.lists(st.builds(LabeledTurn, st.sampled_from(Label), st.booleans()), max_size=5).map(
-            tuple
-        ),
+        rollout,
+        st.lists(st.builds(turn, st.sampled_from(Label), st.booleans()), max_size=5),
         st.sampled_from([0.0, 0.5, 1.0]),
         st.sampled_from(["base", "miss_func"]),
         st.booleans(),
@@ -38,15 +37,17 @@ trajectories = st.lists(
 )
 # Sums of quarters and of their halves are exact.
 exact_shares = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
-profiles = st.builds(profile_of, st.integers(0, 50), trajectories, exact_shares)
+profiles = st.builds(
+    profile_of, st.integers(0, 50), trajectories, exact_shares, interface_active=st.booleans()
+)
 
-WRONG = LabeledTurn(Label.STATE_MISMATCH)
-FOLLOWS = LabeledTurn(Label.STATE_MISMATCH, cascade=True)
-PASSED = LabeledTurn(Label.PASS)
+WRONG = turn(Label.STATE_MISMATCH)
+FOLLOWS = turn(Label.STATE_MISMATCH, cascade=True)
+PASSED = turn(Label.PASS)
 
 
-def trajectory(*turns: LabeledTurn, reward: float = 0.0, category: str = "a") -> LabeledTrajectory:
-    return LabeledTrajectory(turns, reward, category)
+def trajectory(*turns: TurnDiagnosis, reward: float = 0.0, category: str = "a") -> Rollout:
+    return rollout(turns, reward, category)
 
 
 # ---- counting ----------------------------------------------------------------------------
@@ -85,7 +86,7 @@ def test_only_a_reward_of_exactly_one_is_a_success() -> None:
 
 
 def test_turns_are_counted_by_their_position() -> None:
-    excluded = LabeledTurn(Label.CHECKER_ERROR)
+    excluded = turn(Label.CHECKER_ERROR)
     profile = profile_of(1, [trajectory(PASSED, WRONG), trajectory(PASSED, excluded, WRONG)])
     assert profile.by_position == {
         0: {Label.PASS: LabelStatistic(2, 2, 0.0, 0)},
@@ -95,7 +96,7 @@ def test_turns_are_counted_by_their_position() -> None:
 
 
 def test_prevalence_is_the_share_among_failed_turns() -> None:
-    turns = (PASSED, WRONG, FOLLOWS, LabeledTurn(Label.MISSING_TOOL_CALL))
+    turns = (PASSED, WRONG, FOLLOWS, turn(Label.MISSING_TOOL_CALL))
     profile = profile_of(1, [trajectory(*turns)])
     assert profile.prevalence(Label.STATE_MISMATCH) == 2 / 3
     assert profile.prevalence(Label.PASS) == 0.0
@@ -106,7 +107,7 @@ def test_prevalence_is_the_share_among_failed_turns() -> None:
 
 
 def test_excluded_labels_are_not_counted() -> None:
-    profile = profile_of(1, [trajectory(*(LabeledTurn(label) for label in EXCLUDED))])
+    profile = profile_of(1, [rollout(EXCLUDED)])
     assert profile.by_label == {}
 
 
@@ -125,11 +126,12 @@ def test_a_reward_out_of_range_is_refused(reward: float) -> None:
 @UNTIMED
 @given(trajectories, st.floats(0, 1), st.randoms(use_true_random=False))
 def test_the_order_of_trajectories_does_not_matter(
-    batch: list[LabeledTrajectory], share: float, rng: random.Random
+    batch: list[Rollout], share: float, rng: random.Random
 ) -> None:
     shuffled = list(batch)
     rng.shuffle(shuffled)
-    assert profile_of(1, batch, share) == profile_of(1, shuffled, share)
+    profile = profile_of(1, batch, share, interface_active=True)
+    assert profile == profile_of(1, shuffled, share, interface_active=True)
 
 
 # ---- merging -----------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def test_merge_is_associative_and_commutative(
 @UNTIMED
 @given(trajectories, trajectories, exact_shares)
 def test_merging_rounds_is_counting_them_together(
-    first: list[LabeledTrajectory], second: list[LabeledTrajectory], share: float
+    first: list[Rollout], second: list[Rollout], share: float
 ) -> None:
     merged = merge(profile_of(1, first, share), profile_of(2, second, share))
     assert merged == profile_of(2, first + second, share)
@@ -218,16 +220,15 @@ def test_a_bad_history_is_refused_by_field(data: Any, where: str) -> None:
 # ---- rates -------------------------------------------------------------------------------
 
 
-def cued(label: Label, count: int, *, shown: bool = True) -> list[LabeledTrajectory]:
-    reward = 1.0 if label is Label.PASS else 0.0
-    return [LabeledTrajectory((LabeledTurn(label),), reward, "a", cued=shown)] * count
+def some(label: Label, count: int, *, shown: bool = True) -> list[Rollout]:
+    return [rollout([label], float(label is Label.PASS), shown=shown)] * count
 
 
 def test_a_rate_falls_as_the_policy_improves_and_a_share_of_failures_does_not() -> None:
     found = []
     for failed in (16, 8, 2):
-        some = cued(Label.STATE_MISMATCH, failed) + cued(Label.PASS, 32 - failed)
-        profile = profile_of(1, some)
+        both = some(Label.STATE_MISMATCH, failed) + some(Label.PASS, 32 - failed)
+        profile = profile_of(1, both)
         found.append(
             (profile.prevalence(Label.STATE_MISMATCH), profile.rate(Label.STATE_MISMATCH, 8))
         )
@@ -235,8 +236,8 @@ def test_a_rate_falls_as_the_policy_improves_and_a_share_of_failures_does_not() 
 
 
 def test_only_turns_of_its_kind_count_for_a_rate() -> None:
-    abstention = cued(Label.SPURIOUS_TOOL_CALL, 3) + cued(Label.CORRECT_ABSTENTION, 1)
-    others = cued(Label.MISSING_TOOL_CALL, 2) + cued(Label.PASS, 6)
+    abstention = some(Label.SPURIOUS_TOOL_CALL, 3) + some(Label.CORRECT_ABSTENTION, 1)
+    others = some(Label.MISSING_TOOL_CALL, 2) + some(Label.PASS, 6)
     profile = profile_of(1, abstention + others)
     assert profile.rate(Label.SPURIOUS_TOOL_CALL, 1) == 3 / 4
     assert profile.rate(Label.MISSING_TOOL_CALL, 1) == 2 / 8
@@ -245,9 +246,9 @@ def test_only_turns_of_its_kind_count_for_a_rate() -> None:
 
 
 def test_a_rate_is_measured_without_cues_where_there_are_enough_turns() -> None:
-    shown = cued(Label.MISSING_TOOL_CALL, 1) + cued(Label.PASS, 19)
-    plain = cued(Label.MISSING_TOOL_CALL, 6, shown=False) + cued(Label.PASS, 2, shown=False)
-    profile = profile_of(1, shown + plain)
+    shown = some(Label.MISSING_TOOL_CALL, 1) + some(Label.PASS, 19)
+    plain = some(Label.MISSING_TOOL_CALL, 6, shown=False) + some(Label.PASS, 2, shown=False)
+    profile = profile_of(1, shown + plain, interface_active=True)
     assert profile.rate(Label.MISSING_TOOL_CALL, least_turns=8) == 6 / 8
     assert profile.rate(Label.MISSING_TOOL_CALL, least_turns=9) == 7 / 28
     # The published rule does not look at who saw a cue.
@@ -255,9 +256,12 @@ def test_a_rate_is_measured_without_cues_where_there_are_enough_turns() -> None:
 
 
 def test_a_failure_that_cues_alone_suppress_is_still_one_without_them() -> None:
-    plain = cued(Label.MISSING_TOOL_CALL, 8, shown=False)
-    profile = profile_of(1, cued(Label.PASS, 8) + plain)
+    plain = some(Label.MISSING_TOOL_CALL, 8, shown=False)
+    both = some(Label.PASS, 8) + plain
+    profile = profile_of(1, both, interface_active=True)
     assert profile.rate(Label.MISSING_TOOL_CALL, 8) == 1.0
+    # An interface without an active part shows no cue to those that were shown it.
+    assert profile_of(1, both).rate(Label.MISSING_TOOL_CALL, 8) == 0.5
 
 
 @UNTIMED

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seal.coevolution.labels import FAILURES, Label
 from seal.coevolution.profile import EMPTY, FailureProfile, LabelStatistic
 from seal.coevolution.utilities import UtilityConfig, next_utilities
 from seal.coevolution.weights import UTILITIES
+from seal.labels import FAILURES, Label
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.
 UNTIMED = settings(deadline=None)

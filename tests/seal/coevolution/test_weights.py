@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labelled import rollout, turn
 
-from seal.coevolution.labels import EXCLUDED, FAILURES, Label
-from seal.coevolution.profile import LabeledTrajectory, LabeledTurn
+from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import (
     UTILITIES,
     WeightConfig,
@@ -21,6 +21,8 @@ from seal.coevolution.weights import (
     trajectory_weight,
     turn_weights,
 )
+from seal.labels import EXCLUDED, FAILURES, Label
+from seal.wire import TurnDiagnosis
 
 # Run times on a shared machine say nothing; what is slow is tested by itself.
 UNTIMED = settings(deadline=None)
@@ -28,13 +30,13 @@ UNTIMED = settings(deadline=None)
 CONFIG = WeightConfig()
 ONES = dict.fromkeys(UTILITIES, 1.0)
 
-turn_lists = st.lists(st.builds(LabeledTurn, st.sampled_from(Label), st.booleans()), max_size=12)
+turn_lists = st.lists(st.builds(turn, st.sampled_from(Label), st.booleans()), max_size=12)
 batches = st.lists(
     st.tuples(turn_lists, st.sampled_from(["g1", "g2"]), st.sampled_from([0.0, 0.5, 1.0])),
     min_size=1,
     max_size=8,
 )
-Batch: TypeAlias = list[tuple[list[LabeledTurn], str, float]]
+Batch: TypeAlias = list[tuple[list[TurnDiagnosis], str, float]]
 """Turns, group and reward of each trajectory."""
 configs = st.builds(
     WeightConfig,
@@ -46,12 +48,12 @@ configs = st.builds(
 )
 
 
-def turns(*labels: Label) -> list[LabeledTurn]:
-    return [LabeledTurn(label) for label in labels]
+def turns(*labels: Label) -> list[TurnDiagnosis]:
+    return [turn(label) for label in labels]
 
 
-def failed(*trajectories: list[LabeledTurn]) -> list[LabeledTrajectory]:
-    return [LabeledTrajectory(tuple(one), 0.0, "multi_turn_base") for one in trajectories]
+def failed(*trajectories: list[TurnDiagnosis]) -> list[Rollout]:
+    return [rollout(one) for one in trajectories]
 
 
 # ---- one trajectory ----------------------------------------------------------------------
@@ -80,7 +82,7 @@ def test_the_utilities_are_those_given_and_not_the_base() -> None:
 
 def test_without_labels_that_count_the_weight_is_exactly_one() -> None:
     config = WeightConfig(w_min=1.5, w_max=2.0, cascade_share=0.0)
-    follows = LabeledTurn(Label.STATE_MISMATCH, cascade=True)
+    follows = turn(Label.STATE_MISMATCH, cascade=True)
     for none_counts in ([], turns(*EXCLUDED), [follows]):
         assert trajectory_weight(none_counts, UTILITIES, config) == 1.0
         assert mean_utility(none_counts, UTILITIES, 0.0) == 1.0
@@ -92,8 +94,8 @@ def test_excluded_labels_do_not_dilute() -> None:
 
 
 def test_a_cascade_turn_counts_with_its_share() -> None:
-    failed = LabeledTurn(Label.INVALID_TOOL_CALL)
-    follows = LabeledTurn(Label.INSTANCE_MISMATCH, cascade=True)
+    failed = turn(Label.INVALID_TOOL_CALL)
+    follows = turn(Label.INSTANCE_MISMATCH, cascade=True)
     expected = {0.0: 2.0, 0.5: (2.0 + 0.5 * 0.6) / 1.5, 1.0: (2.0 + 0.6) / 2}
     for share, weight in expected.items():
         config = WeightConfig(cascade_share=share)
@@ -102,7 +104,7 @@ def test_a_cascade_turn_counts_with_its_share() -> None:
 
 @UNTIMED
 @given(turn_lists, configs)
-def test_the_weight_is_within_bounds(labeled: list[LabeledTurn], config: WeightConfig) -> None:
+def test_the_weight_is_within_bounds(labeled: list[TurnDiagnosis], config: WeightConfig) -> None:
     assert config.w_min <= trajectory_weight(labeled, UTILITIES, config) <= config.w_max
     for weight in turn_weights(labeled, UTILITIES, config):
         assert config.w_min <= weight <= config.w_max
@@ -111,7 +113,7 @@ def test_the_weight_is_within_bounds(labeled: list[LabeledTurn], config: WeightC
 @UNTIMED
 @given(turn_lists, configs, st.randoms(use_true_random=False))
 def test_the_order_of_turns_does_not_matter(
-    labeled: list[LabeledTurn], config: WeightConfig, rng: random.Random
+    labeled: list[TurnDiagnosis], config: WeightConfig, rng: random.Random
 ) -> None:
     shuffled = list(labeled)
     rng.shuffle(shuffled)
@@ -131,7 +133,7 @@ def test_a_turn_weighs_its_own_utility() -> None:
 
 
 def test_a_cascade_turn_moves_towards_one() -> None:
-    follows = [LabeledTurn(Label.INVALID_TOOL_CALL, cascade=True)]
+    follows = [turn(Label.INVALID_TOOL_CALL, cascade=True)]
     for share, weight in ((0.0, 1.0), (0.5, 1.5), (1.0, 2.0)):
         config = WeightConfig(cascade_share=share)
         assert turn_weights(follows, UTILITIES, config) == (weight,)
@@ -186,7 +188,7 @@ def test_what_is_normalised_is_not_clipped_again() -> None:
 @UNTIMED
 @given(batches, st.text(max_size=3))
 def test_shuffled_labels_give_the_same_weights_to_others(batch: Batch, seed: str) -> None:
-    labeled = [LabeledTrajectory(tuple(pair[0]), pair[2], "base") for pair in batch]
+    labeled = [rollout(labels, reward) for labels, _, reward in batch]
     groups = [pair[1] for pair in batch]
     config = WeightConfig(assignment="shuffled")
     weights = batch_weights(labeled, groups, UTILITIES, config, seed)
@@ -218,7 +220,7 @@ def test_with_assignment_mean_all_have_the_batchs_mean() -> None:
 def test_batch_weights_are_positive_and_finite_and_their_mean_is_as_configured(
     batch: Batch, config: WeightConfig
 ) -> None:
-    labeled = [LabeledTrajectory(tuple(pair[0]), pair[2], "base") for pair in batch]
+    labeled = [rollout(labels, reward) for labels, _, reward in batch]
     groups = [pair[1] for pair in batch]
     weights = batch_weights(labeled, groups, UTILITIES, config)
     assert [len(one) for one in weights] == [max(1, len(one.turns)) for one in labeled]
@@ -237,7 +239,7 @@ def test_batch_weights_are_positive_and_finite_and_their_mean_is_as_configured(
 @UNTIMED
 @given(batches, configs)
 def test_with_equal_utilities_nothing_is_weighted(batch: Batch, config: WeightConfig) -> None:
-    labeled = [LabeledTrajectory(tuple(pair[0]), pair[2], "base") for pair in batch]
+    labeled = [rollout(labels, reward) for labels, _, reward in batch]
     groups = [pair[1] for pair in batch]
     weights = batch_weights(labeled, groups, ONES, config)
     assert {weight for one in weights for weight in one} == {1.0}
@@ -248,7 +250,7 @@ def test_an_empty_batch_has_no_weights() -> None:
 
 
 def test_a_trajectory_without_a_group_is_refused() -> None:
-    with pytest.raises(ValueError, match="a group for each of 2 trajectories, got 1"):
+    with pytest.raises(ValueError, match="a group for each of 2 rollouts, got 1"):
         batch_weights(failed([], []), ["g"], UTILITIES, CONFIG)
 
 
@@ -258,15 +260,13 @@ def test_a_trajectory_without_a_group_is_refused() -> None:
 @UNTIMED
 @given(turn_lists, configs)
 def test_no_failure_raises_the_weight_of_a_trajectory_that_passes(
-    turns: list[LabeledTurn], config: WeightConfig
+    turns: list[TurnDiagnosis], config: WeightConfig
 ) -> None:
     """Its advantage is positive: the heavier its failures, the more they would be learnt."""
-    passed = LabeledTrajectory(tuple(turns), 1.0, "multi_turn_miss_func")
+    passed = rollout(turns, 1.0)
     mended = replace(
         passed,
-        turns=tuple(
-            LabeledTurn(Label.PASS) if turn.label in FAILURES else turn for turn in passed.turns
-        ),
+        turns=tuple(turn(Label.PASS) if one.label in FAILURES else one for one in passed.turns),
     )
     assert batch_weights([passed], ["g"], UTILITIES, config) == batch_weights(
         [mended], ["g"], UTILITIES, config
@@ -274,8 +274,7 @@ def test_no_failure_raises_the_weight_of_a_trajectory_that_passes(
 
 
 def test_the_published_file_weighs_a_failure_in_a_trajectory_that_passes() -> None:
-    turns = (LabeledTurn(Label.SPURIOUS_TOOL_CALL), LabeledTurn(Label.PASS))
-    passed = LabeledTrajectory(turns, 1.0, "multi_turn_miss_func")
+    passed = rollout([Label.SPURIOUS_TOOL_CALL, Label.PASS], 1.0)
     published = WeightConfig(failures_in_passes="as_failure")
     assert batch_weights([passed], ["g"], UTILITIES, published) == [(1.5, 1.5)]
     assert batch_weights([passed], ["g"], UTILITIES, CONFIG) == [(1.0, 1.0)]

@@ -15,8 +15,8 @@ from env_service.environments.base import EpisodeOptions
 from env_service.environments.bfcl.episode import BfclEpisode
 from env_service.environments.bfcl.tasks import BfclTask
 from seal.coevolution.interface import INITIAL, Interface
-from seal.coevolution.labels import FAILURES
 from seal.formats import ToolCall, render_calls
+from seal.labels import FAILURES
 from seal.wire import Message, Mode, StepReply
 
 CLOSING = "Done."

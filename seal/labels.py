@@ -5,6 +5,7 @@ A label is the outcome of one turn. `seal.coevolution.diagnosis` assigns it, `pr
 """
 
 from enum import StrEnum
+from typing import NoReturn
 
 
 class Label(StrEnum):
@@ -35,6 +36,12 @@ class Label(StrEnum):
     REFERENCE_ERROR = "reference_error"
     """The reference program failed on this turn."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        """Refuse a name that is no label, with the known ones: enum asks this of `Label(value)`."""
+        known = ", ".join(label.value for label in cls)
+        raise ValueError(f"unknown diagnostic label {value!r:.60}; known labels: {known}")
+
 
 SUCCESSES: frozenset[Label] = frozenset({Label.PASS, Label.CORRECT_ABSTENTION})
 """Labels of turns that the model did not fail."""
@@ -62,10 +69,4 @@ def label_from_config(name: str) -> Label:
     >>> label_from_config("empty_turn_model_response")
     <Label.MISSING_TOOL_CALL: 'missing_tool_call'>
     """
-    if name in _OLD_NAMES:
-        return _OLD_NAMES[name]
-    try:
-        return Label(name)
-    except ValueError:
-        known = ", ".join(label.value for label in Label)
-        raise ValueError(f"unknown diagnostic label {name!r}; known labels: {known}") from None
+    return _OLD_NAMES.get(name) or Label(name)
