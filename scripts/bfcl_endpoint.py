@@ -42,10 +42,6 @@ MODEL_CONFIG_MAPPING[os.environ["SEAL_REGISTRY_NAME"]] = ModelConfig(
 _get_response = GoogleSearch.get_response
 
 
-class SearchFailed(Exception):
-    """The search itself failed; bfcl-eval's tool returns the message to the model."""
-
-
 def get_response(request: GoogleSearch, path: str = "/search") -> Any:
     """bfcl-eval's own, but an error that the query did not cause is raised.
 
@@ -55,14 +51,14 @@ def get_response(request: GoogleSearch, path: str = "/search") -> Any:
         response = _get_response(request, path)
     except Exception as error:
         # Not its own message, which has the address, and the key in it.
-        raise SearchFailed(f"{FAILED}: {type(error).__name__}") from None
+        raise RuntimeError(f"{FAILED}: {type(error).__name__}") from None
     # 200 may be an empty result; 400 means a query that is empty or too long.
     if response.status_code in (200, 400):
         return response
     said = response.text[:200]
     # If bfcl-eval reads 429, it waits and asks again; if the quota is used up, it would never end.
     status = "" if "run out" in said else f"{response.status_code} "
-    raise SearchFailed(f"{FAILED}: {status}{said}")
+    raise RuntimeError(f"{FAILED}: {status}{said}")
 
 
 GoogleSearch.get_response = get_response

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from seal.export.hugging_face import DTYPES, Check, ExportError, export
-from seal.export.shards import ShardError
+from seal.export.hugging_face import DTYPES, Check, export
+from seal.export.shards import ExportError
 from seal.records.checkpoint_folder import CheckpointError
 from seal.train.checkpoints import find
 
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
             lambda files: tqdm(files, desc="shards", unit="file"),
             print,
         )
-    except (CheckpointError, ShardError, ExportError, OSError) as error:
+    except (CheckpointError, ExportError, OSError) as error:
         print(f"export_hf: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from verl.model_merger.base_model_merger import ModelMergerConfig
 from verl.model_merger.fsdp_model_merger import FSDPModelMerger
 
-from seal.export.shards import read_weights
+from seal.export.shards import ExportError, read_weights
 
 Progress = Callable[[list[Path]], AbstractContextManager[Iterable[Path]]]
 """Wraps files while they are read, e.g. tqdm."""
@@ -46,10 +46,6 @@ TOOLS = [
         },
     }
 ]
-
-
-class ExportError(Exception):
-    """The folder cannot be written, or is not what it should be; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,7 @@ def export(
         say: Called with what is being done.
 
     Raises:
-        ShardError: The weights cannot be read.
-        ExportError: `out` exists, or the check failed; then nothing is left of it.
+        ExportError: The weights cannot be read, or `out` exists, or the check failed; then nothing is left of it.
     """
     if out.exists():
         raise ExportError(f"{out} exists; name a folder that does not")
@@ -111,8 +106,7 @@ def load_checkpoint(checkpoint: Path, progress: Progress) -> tuple[Any, Any]:
     """The checkpoint's model on the CPU in its own dtype, and the auto class that loads it.
 
     Raises:
-        ShardError: The weights cannot be read.
-        ExportError: They are not those of the model that config.json describes.
+        ExportError: The weights cannot be read, or are not those of the model that config.json describes.
     """
     actor = checkpoint / "actor"
     source = actor / "huggingface"

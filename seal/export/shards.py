@@ -22,8 +22,8 @@ PEFT_PREFIX = "base_model.model."
 """Prefix that peft adds to the names of a model with LoRA adapters."""
 
 
-class ShardError(Exception):
-    """The weights of a checkpoint cannot be put together; the message says why."""
+class ExportError(Exception):
+    """A checkpoint cannot be exported; the message says why."""
 
 
 def read_weights(
@@ -35,13 +35,13 @@ def read_weights(
     `progress` wraps the files while they are read, e.g. tqdm.
 
     Raises:
-        ShardError: Shards are missing or damaged, or hold only a LoRA adapter.
+        ExportError: Shards are missing or damaged, or hold only a LoRA adapter.
     """
     with progress(_files(actor)) as files:
         shards = [_read(path) for path in files]
     for rank, shard in enumerate(shards):
         if shard.keys() != shards[0].keys():
-            raise ShardError(f"{actor}: the shards of ranks 0 and {rank} hold different tensors")
+            raise ExportError(f"{actor}: the shards of ranks 0 and {rank} hold different tensors")
     weights = {name: _whole(name, [shard[name] for shard in shards]) for name in shards[0]}
     return _merged(weights, actor)
 
@@ -52,18 +52,18 @@ def _files(actor: Path) -> list[Path]:
     try:
         size = int(json.loads(config.read_text("utf-8"))["world_size"])
     except FileNotFoundError:
-        raise ShardError(
+        raise ExportError(
             f"{actor} has no fsdp_config.json; expected the actor folder of a complete FSDP "
             "checkpoint"
         ) from None
     except (ValueError, KeyError, TypeError):
-        raise ShardError(
+        raise ExportError(
             f"{config} cannot be read; expected a JSON object with world_size"
         ) from None
     files = [actor / f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size)]
     missing = [path.name for path in files if not path.is_file()]
     if missing:
-        raise ShardError(
+        raise ExportError(
             f"{actor} lacks {len(missing)} of {size} shards ({', '.join(missing[:3])}"
             f"{', ...' if len(missing) > 3 else ''}); copy them from the nodes that saved them"
         )
@@ -80,7 +80,7 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
         found = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (OSError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise ShardError(f"{path} cannot be read ({reason}); is it damaged?") from error
+        raise ExportError(f"{path} cannot be read ({reason}); is it damaged?") from error
     finally:
         mesh_log.setLevel(level)
     return dict(found)
@@ -93,10 +93,10 @@ def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
         try:
             return merge_non_dtensor_shards(name, parts)
         except ValueError as error:
-            raise ShardError(str(error)) from None
+            raise ExportError(str(error)) from None
     *outer, placement = first.placements
     if not all(isinstance(one, Replicate) for one in outer):
-        raise ShardError(f"{name} is sharded over {first.placements}; expected FSDP's alone")
+        raise ExportError(f"{name} is sharded over {first.placements}; expected FSDP's alone")
     # Of several replicas of the sharded model, the first one is used.
     ranks = first.device_mesh.mesh.reshape(-1, first.device_mesh.mesh.shape[-1])[0].tolist()
     local = [parts[rank].to_local() for rank in ranks]
@@ -105,9 +105,9 @@ def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
     elif isinstance(placement, Shard):
         whole = torch.cat(local, dim=placement.dim)
     else:
-        raise ShardError(f"{name} is placed as {placement}; expected a shard or a replica")
+        raise ExportError(f"{name} is placed as {placement}; expected a shard or a replica")
     if whole.shape != first.shape:
-        raise ShardError(f"{name} is {tuple(whole.shape)}, expected {tuple(first.shape)}")
+        raise ExportError(f"{name} is {tuple(whole.shape)}, expected {tuple(first.shape)}")
     return whole
 
 
@@ -120,7 +120,7 @@ def _merged(weights: dict[str, torch.Tensor], actor: Path) -> dict[str, torch.Te
     if not adapters:
         return weights
     if all(".lora_" in name for name in weights):
-        raise ShardError(
+        raise ExportError(
             f"{actor} holds a LoRA adapter without its base model; to export, train with "
             "actor_rollout_ref.actor.checkpoint.save_lora_only=false"
         )
@@ -144,6 +144,6 @@ def _lora_scale(actor: Path) -> float:
         meta: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
         return float(meta["lora_alpha"]) / float(meta["r"])
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
-        raise ShardError(
+        raise ExportError(
             f"the checkpoint has LoRA adapters, but {path} does not say their rank r and lora_alpha"
         ) from None

@@ -131,7 +131,7 @@ class CheckpointKeeper:
         The step is 0 if verl has loaded no checkpoint.
 
         Raises:
-            StateError: The checkpoint has no loop state.
+            TrainingError: The checkpoint has no loop state.
             CheckpointError: The steps to come would overwrite the best checkpoint.
         """
         named = read_best(self._root)

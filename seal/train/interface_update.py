@@ -12,12 +12,9 @@ from seal.client.access_token import read_token
 from seal.client.client import EnvironmentClient
 from seal.coevolution.interface import Interface
 from seal.settings.sections import Settings
+from seal.train.errors import TrainingError
 from seal.train.state import LoopState
 from seal.wire import InterfaceReply
-
-
-class ForeignInterfaceError(Exception):
-    """The environment service has other interface texts than the trainer."""
 
 
 def evolved_interface(settings: Settings, state: LoopState) -> InterfaceReply:
@@ -27,7 +24,7 @@ def evolved_interface(settings: Settings, state: LoopState) -> InterfaceReply:
 
     Raises:
         EnvironmentFault: The service did not take the profile.
-        ForeignInterfaceError: The service would show other texts than this trainer knows.
+        TrainingError: The service would show other texts than this trainer knows.
     """
 
     async def put() -> InterfaceReply:
@@ -47,7 +44,7 @@ def evolved_interface(settings: Settings, state: LoopState) -> InterfaceReply:
 
     reply = asyncio.run(put())
     if Interface.from_json(reply.interface).content_hash() != reply.content_hash:
-        raise ForeignInterfaceError(
+        raise TrainingError(
             "the environment service has other interface texts than this trainer: the counts "
             "of prompts and the records would be wrong. Run both from the same commit"
         )

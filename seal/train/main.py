@@ -22,6 +22,7 @@ from seal import ROOT
 from seal.backbone.prompt_budget import check_prompts
 from seal.records.loop_log import LoopLog
 from seal.settings.sections import read_settings
+from seal.train.errors import TrainingError
 
 OF_A_NEW_RAY = (
     "num_cpus",
@@ -36,10 +37,6 @@ FORWARDED = ("HYDRA_FULL_ERROR", "TENSORBOARD_DIR", "VERL_FILE_LOGGER_PATH")
 """Variables that the launcher sets and that workers on every node need. None is a secret, because
 verl prints them. Those of the recipe (`launcher.environment`) are passed on, too."""
 QUEUE_WAIT_S = 60.0
-
-
-class ClusterBusyError(Exception):
-    """Another run uses the Ray cluster."""
 
 
 def ray_settings(config: DictConfig, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -78,7 +75,7 @@ def wait_for_queue(patience_s: float = QUEUE_WAIT_S) -> None:
     The controller of TransferQueue has a fixed name, so two runs would share one controller.
 
     Raises:
-        ClusterBusyError: The other queue is still there.
+        TrainingError: The other queue is still there.
     """
     deadline = time.monotonic() + patience_s
     while True:
@@ -87,7 +84,7 @@ def wait_for_queue(patience_s: float = QUEUE_WAIT_S) -> None:
         except ValueError:  # Ray's answer if there is none
             return
         if time.monotonic() > deadline:
-            raise ClusterBusyError(
+            raise TrainingError(
                 "another run uses this Ray cluster, and a cluster takes one run at a time; wait "
                 "until it ends, or use another cluster (RAY_ADDRESS)"
             )

@@ -28,13 +28,10 @@ from seal.labels import Label
 from seal.records.checkpoint_folder import Best
 from seal.records.whole_file import write_whole
 from seal.settings.sections import Seal
+from seal.train.errors import TrainingError
 
 FILE = "seal_state.json"
 """Name of the file in a checkpoint's folder."""
-
-
-class StateError(Exception):
-    """A checkpoint's loop state is missing or cannot be read; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -143,15 +140,15 @@ def load(folder: Path) -> LoopState:
     """Read the state from a checkpoint's folder.
 
     Raises:
-        StateError: There is none, or it cannot be read.
+        TrainingError: There is none, or it cannot be read.
     """
     path = folder / FILE
     try:
         return LoopState.from_json(json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
-        raise StateError(
+        raise TrainingError(
             f"{folder} has no {FILE}: it was not saved by this trainer. Name another checkpoint "
             "with --resume -- trainer.resume_from_path=..., or leave --resume out to start anew"
         ) from None
     except ValueError as error:
-        raise StateError(f"{path} cannot be read ({error}); resume from another one") from error
+        raise TrainingError(f"{path} cannot be read ({error}); resume from another one") from error

@@ -167,7 +167,7 @@ class SealTrainer(PPOTrainerSync):
         """verl's, and the loop's state.
 
         Raises:
-            StateError: The checkpoint has no loop state.
+            TrainingError: The checkpoint has no loop state.
             CheckpointError: The steps to come would overwrite the best checkpoint.
         """
         super()._load_checkpoint()
@@ -200,8 +200,8 @@ class SealTrainer(PPOTrainerSync):
         """Add each suite's metrics to verl's, and take note of the best score.
 
         Raises:
-            MissingMetricError: `seal.best_metric` is none of them.
-            StartGateError: Before the first step, GRPO cannot improve the policy.
+            TrainingError: `seal.best_metric` is none of them; or, before the first step, GRPO
+                cannot improve the policy.
         """
         infos = reward_extra_infos_dict
         # verl draws a thousand bootstrap samples a task for every field: that takes seconds each.

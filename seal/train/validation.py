@@ -24,11 +24,8 @@ from seal.records.checkpoint_folder import Best
 from seal.settings.rules import check_gate
 from seal.settings.sections import Settings, StartGate
 from seal.train.checkpoints import latest
+from seal.train.errors import TrainingError
 from seal.train.state import LoopState
-
-
-class StartGateError(Exception):
-    """The policy passes too little, or too uniformly, for training to begin."""
 
 
 def check_gate_possible(settings: Settings) -> None:
@@ -48,7 +45,7 @@ def check_start_gate(gate: StartGate | None, metrics: Mapping[str, float]) -> No
     """Compare the validation before training with `seal.start_gate`.
 
     Raises:
-        StartGateError: A figure is too low, or there is no such suite.
+        TrainingError: A figure is too low, or there is no such suite.
     """
     if gate is None:
         return
@@ -58,20 +55,16 @@ def check_start_gate(gate: StartGate | None, metrics: Mapping[str, float]) -> No
     ):
         key = f"val-seal/{gate.suite}/{name}"
         if key not in metrics:
-            raise StartGateError(
+            raise TrainingError(
                 f"seal.start_gate.suite={gate.suite!r} is no suite of data.val_files"
             )
         measured = metrics[key]
         if measured < least:
-            raise StartGateError(
+            raise TrainingError(
                 f"before training, suite {gate.suite!r} has {name} {measured:.2f}, the recipe "
                 f"asks for at least {least:.2f} (seal.start_gate): most groups would be all "
                 "pass or all fail and GRPO would have nothing to learn from"
             )
-
-
-class MissingMetricError(Exception):
-    """A validation did not give the metric that the best checkpoint is chosen by."""
 
 
 def without_suites(loader: Any, rare: Sequence[str]) -> Any:
@@ -94,11 +87,11 @@ def scored(state: LoopState, metrics: Mapping[str, float], name: str, step: int)
     Step 0 is the model that training starts from, which is no checkpoint.
 
     Raises:
-        MissingMetricError: The validation has no metric of that name.
+        TrainingError: The validation has no metric of that name.
     """
     if name not in metrics:
         known = ", ".join(key for key in metrics if key.startswith("val-seal/"))
-        raise MissingMetricError(
+        raise TrainingError(
             f"seal.best_metric={name!r} is no metric of this validation; there are: {known}"
         )
     best, score = state.best, metrics[name]

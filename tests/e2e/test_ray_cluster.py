@@ -26,7 +26,7 @@ import json, os, sys
 import ray
 from omegaconf import OmegaConf
 from verl.trainer.main_ppo import run_ppo
-from seal.train.main import ClusterBusyError, ray_settings, wait_for_queue
+from seal.train.main import ray_settings, wait_for_queue
 
 @ray.remote
 class Other:
@@ -43,7 +43,7 @@ class Runner:
         try:
             wait_for_queue(1.0)
             busy = False
-        except ClusterBusyError:
+        except TrainingError:
             busy = True
         ray.kill(other)
         wait_for_queue()

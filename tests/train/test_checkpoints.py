@@ -26,9 +26,9 @@ from seal.settings.rules import keeps_best
 from seal.settings.sections import read_settings
 from seal.train import checkpoints, state
 from seal.train.checkpoints import CheckpointKeeper
+from seal.train.errors import TrainingError
 from seal.train.state import LoopState
 from seal.train.trainer import SealTrainer
-from seal.train.validation import MissingMetricError
 
 METRIC = "val-seal/benchmark/category_average"
 RMTREE = "seal.train.checkpoints.shutil.rmtree"
@@ -255,7 +255,7 @@ def test_a_missing_metric_names_those_there_are(
 ) -> None:
     run = Run(monkeypatch, recipe(tmp_path / "c"))
     run.trainer.global_steps = step
-    with pytest.raises(MissingMetricError, match="there are: val-seal/other/category_average, val"):
+    with pytest.raises(TrainingError, match="there are: val-seal/other/category_average, val"):
         run.validate(0.1, suite="other")
 
 

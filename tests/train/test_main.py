@@ -12,6 +12,7 @@ from seal.backbone.prompt_budget import PromptBudgetError
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import PHASES
 from seal.train import main
+from seal.train.errors import TrainingError
 from seal.train.node import enter_project_folder
 
 
@@ -103,7 +104,7 @@ def test_a_cluster_that_another_run_uses_is_waited_for_and_refused(
     monkeypatch.setattr(ray, "get_actor", get_actor)
     monkeypatch.setattr("seal.train.main.time.sleep", lambda seconds: None)
     main.wait_for_queue(60.0)
-    with pytest.raises(main.ClusterBusyError, match="takes one run at a time"):
+    with pytest.raises(TrainingError, match="takes one run at a time"):
         main.wait_for_queue(-1.0)
 
 

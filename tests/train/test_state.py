@@ -15,7 +15,8 @@ from seal.coevolution.weights import UTILITIES, WeightConfig
 from seal.labels import Label
 from seal.records.checkpoint_folder import Best
 from seal.train import state
-from seal.train.state import LoopConfig, LoopState, StateError, after_round
+from seal.train.errors import TrainingError
+from seal.train.state import LoopConfig, LoopState, after_round
 from seal.train.validation import scored
 
 SHOWN = replace(INITIAL, version=4, schema_cues=True, guidelines=(Label.MISSING_TOOL_CALL,))
@@ -87,11 +88,11 @@ def test_a_save_that_is_cut_off_leaves_the_last_one(
 
 
 def test_a_checkpoint_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="not saved by this trainer"):
+    with pytest.raises(TrainingError, match="not saved by this trainer"):
         state.load(tmp_path)
     for broken in ("", "{", "[]", '{"step": 1}', json.dumps({**LoopState().to_json(), "best": 3})):
         (tmp_path / state.FILE).write_text(broken)
-        with pytest.raises(StateError, match="cannot be read"):
+        with pytest.raises(TrainingError, match="cannot be read"):
             state.load(tmp_path)
 
 

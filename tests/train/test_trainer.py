@@ -31,9 +31,9 @@ from seal.settings.sections import Seal
 from seal.train import interface_update, state
 from seal.train.advantages import PER_DIALOGUE
 from seal.train.checkpoints import CheckpointKeeper
-from seal.train.interface_update import ForeignInterfaceError
+from seal.train.errors import TrainingError
 from seal.train.round import RoundLog
-from seal.train.state import LoopConfig, LoopState, StateError, loop_config
+from seal.train.state import LoopConfig, LoopState, loop_config
 from seal.train.trainer import SealTrainer
 
 EOS = 0
@@ -350,7 +350,7 @@ def test_the_loop_state_is_saved_before_verl_calls_the_checkpoint_complete(
     )
     explicit._load_checkpoint()
     assert explicit._state == made._state
-    with pytest.raises(StateError, match="resume_from_path"):
+    with pytest.raises(TrainingError, match="resume_from_path"):
         resumable(tmp_path, 0)._load_checkpoint()
 
 
@@ -380,5 +380,5 @@ def test_a_service_with_other_texts_than_the_trainer_ends_the_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert replied("")._interface.schema_cues
-    with pytest.raises(ForeignInterfaceError, match="from the same commit"):
+    with pytest.raises(TrainingError, match="from the same commit"):
         replied("0123456789ab")

@@ -18,9 +18,9 @@ from seal.records.checkpoint_folder import NOTE
 from seal.settings.reading import SettingsError
 from seal.settings.rules import check_best_metric
 from seal.settings.sections import Seal, Settings, StartGate, read_settings
+from seal.train.errors import TrainingError
 from seal.train.trainer import SealTrainer
 from seal.train.validation import (
-    StartGateError,
     check_gate_possible,
     check_start_gate,
     without_suites,
@@ -150,7 +150,7 @@ def test_the_loader_is_put_back_after_a_validation_that_fails(
 )
 def test_too_little_is_refused_with_its_figure(pass_rate: float, mixed: float, words: str) -> None:
     metrics = {"val-seal/fixed/pass_rate": pass_rate, "val-seal/fixed/mixed_group_share": mixed}
-    with pytest.raises(StartGateError, match=words):
+    with pytest.raises(TrainingError, match=words):
         check_start_gate(GATE, metrics)
     check_start_gate(None, metrics)
 
@@ -162,7 +162,7 @@ def test_enough_passes() -> None:
 
 
 def test_a_gate_on_no_suite_is_said() -> None:
-    with pytest.raises(StartGateError, match="'fixed' is no suite"):
+    with pytest.raises(TrainingError, match="'fixed' is no suite"):
         check_start_gate(GATE, {"val-seal/benchmark/pass_rate": 1.0})
 
 
