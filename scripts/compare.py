@@ -23,11 +23,12 @@ from rich.console import Console
 from seal import ROOT
 from seal.launch.processes import interrupt_once
 from seal.launch.processor import FLOAT32
+from seal.records.log_archive import BadArchive, plain_folder
 from seal.study import figures, pages
 from seal.study.comparable import composed
 from seal.study.definition import Study, StudyError, load_study
 from seal.study.launch_log import read_launches, run_minutes
-from seal.study.launching import keep_study, read_runs, run_all, study_folder
+from seal.study.launching import keep_study, read_runs, report_folder, run_all, study_folder
 from seal.study.logs import FINISHED, gpus
 from seal.study.power import POWER, detectable, spread, sureness
 from seal.study.report import report, sibling_tasks, training_tasks
@@ -37,6 +38,8 @@ from seal.validation.files import defective_tasks
 DEFECTIVE = ROOT / "data/bfcl_defective_tasks.json"
 SEED_COUNTS = (2, 3, 5, 10)
 """Numbers of seeds for which --plan says the power, besides the study's own."""
+REPORT = ("report.md", "report.json")
+"""What stands beside an archive; figures are drawn from it again."""
 SUCCESS, FAILED, BAD_COMMAND_LINE, INTERRUPTED = 0, 1, 2, 130
 
 console = Console(soft_wrap=True, highlight=False)
@@ -61,15 +64,17 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--logs",
         type=Path,
         default=ROOT,
-        metavar="DIR",
-        help="with --report-only or --plan: read runs below this folder, e.g. evidence/tiny",
+        metavar="PATH",
+        help="with --report-only or --plan: read the runs below this folder, or those of an "
+        "archive that --keep made, e.g. evidence/tiny",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there")
     parser.add_argument(
         "--keep",
         type=Path,
         metavar="DIR",
-        help="also copy the logs that the report is made of, without dialogues, for --logs",
+        help="also write an archive of the logs that the report is made of, without dialogues, "
+        "for --logs, and the report beside it",
     )
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
@@ -186,15 +191,18 @@ def main(argv: Sequence[str]) -> int:
         return BAD_COMMAND_LINE
     places = args.ray_address or [None] * args.at_once
     try:
-        if args.plan:
-            plan(study, args.logs, len(places))
-            return SUCCESS
-        failed = {} if args.report_only else run_all(ROOT, study, places, console)
-        out = args.out or study_folder(args.logs, study)
-        complete = make_report(study, args.logs, out)
-        if args.keep:
-            keep_study(args.logs, study, args.keep)
-    except StudyError as error:
+        out = args.out or report_folder(args.logs, study)
+        with plain_folder(args.logs) as logs:
+            if args.plan:
+                plan(study, logs, len(places))
+                return SUCCESS
+            failed = {} if args.report_only else run_all(ROOT, study, places, console)
+            complete = make_report(study, logs, out)
+            if args.keep:
+                keep_study(logs, study, args.keep)
+                for name in REPORT:
+                    (args.keep / name).write_bytes((out / name).read_bytes())
+    except (StudyError, BadArchive) as error:
         complaints.print(f"compare: {error}")
         return FAILED
     except KeyboardInterrupt:

@@ -74,7 +74,8 @@ def export(
         say: Called with what is being done.
 
     Raises:
-        ExportError: The weights cannot be read, or `out` exists, or the check failed; then nothing is left of it.
+        ExportError: The weights cannot be read, `out` exists, or the check failed; then nothing is
+            left of it.
     """
     if out.exists():
         raise ExportError(f"{out} exists; name a folder that does not")
@@ -106,7 +107,8 @@ def load_checkpoint(checkpoint: Path, progress: Progress) -> tuple[Any, Any]:
     """The checkpoint's model on the CPU in its own dtype, and the auto class that loads it.
 
     Raises:
-        ExportError: The weights cannot be read, or are not those of the model that config.json describes.
+        ExportError: The weights cannot be read, or are not those of the model that config.json
+            describes.
     """
     actor = checkpoint / "actor"
     source = actor / "huggingface"

@@ -14,6 +14,7 @@ import uvicorn
 
 from seal.client.listening import CannotStart, listen
 from seal.logview.app import LOOPBACK, create_app
+from seal.records.log_archive import BadArchive, plain_folder
 
 _DRAIN_S = 1
 """Seconds that requests under way get when the viewer is told to end."""
@@ -27,28 +28,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _arguments(argv)
     try:
-        if not args.experiments.is_dir():
-            raise CannotStart(
-                f"there is no folder {args.experiments}; name the folder of your runs with "
-                "--experiments, or start a run first"
-            )
-        if args.host not in LOOPBACK:
-            raise CannotStart(
-                f"--host {args.host} is not a loopback address: the pages have no access "
-                "control; listen on 127.0.0.1 and reach it with "
-                f"ssh -L {args.port}:127.0.0.1:{args.port} MACHINE"
-            )
-        listening = listen(args.host, args.port)
-    except CannotStart as error:
+        with plain_folder(args.experiments) as logs:
+            _serve(args, logs if logs == args.experiments else logs / "experiments")
+    except (CannotStart, BadArchive) as error:
         sys.stderr.write(f"seal.logview: {error}\n")
         return 1
+    return 0
+
+
+def _serve(args: argparse.Namespace, folder: Path) -> None:
+    if not folder.is_dir():
+        raise CannotStart(
+            f"there is no folder of runs at {args.experiments}; name the folder of your runs, or "
+            "an archive of them, with --experiments, or start a run first"
+        )
+    if args.host not in LOOPBACK:
+        raise CannotStart(
+            f"--host {args.host} is not a loopback address: the pages have no access control; "
+            "listen on 127.0.0.1 and reach it with "
+            f"ssh -L {args.port}:127.0.0.1:{args.port} MACHINE"
+        )
+    listening = listen(args.host, args.port)
     host, port = listening.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     shown = args.experiments
     sys.stdout.write(f"log viewer: http://{address}:{port}/ shows {shown}; Ctrl-C ends it\n")
     sys.stdout.flush()
     config = uvicorn.Config(
-        create_app(shown),
+        create_app(folder),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=_DRAIN_S,
@@ -59,7 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: None)
     with listening:
         uvicorn.Server(config).run(sockets=[listening])
-    return 0
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -75,8 +81,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--experiments",
         type=Path,
         default=Path("experiments"),
-        metavar="FOLDER",
-        help="folder with the runs (%(default)s)",
+        metavar="PATH",
+        help="folder with the runs, or a study's archive, e.g. evidence/tiny (%(default)s)",
     )
     add("--host", default="127.0.0.1", help="loopback address to listen on (%(default)s)")
     add("--port", type=int, default=8090, help="port, 0 for any free one (%(default)s)")

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seal.launch.listening import free_port
 from seal.records.checkpoint_folder import latest_complete
 from seal.records.json_lines import BadLine, LineReader, json_lines
+from seal.records.log_archive import ARCHIVE, archive_of, pack, unpack
 from seal.records.loop_log import ROUNDS
 from seal.study.comparable import composed, types_of_the_seed
 from seal.study.definition import Study, StudyError
@@ -32,7 +34,7 @@ from seal.study.launch_log import (
     read_launches,
     run_minutes,
 )
-from seal.study.logs import ABSENT, FINISHED, RunLogs, keep, read_run
+from seal.study.logs import FINISHED, RunLogs, keep, read_run
 
 
 @dataclass
@@ -54,28 +56,50 @@ def study_folder(root: Path, study: Study) -> Path:
     return root / "experiments" / "study" / study.name
 
 
+def report_folder(logs: Path, study: Study) -> Path:
+    """Where the report goes: to the study's own files, or beside the archive that holds the logs.
+
+    Raises:
+        BadArchive: It is not clear which logs are meant.
+    """
+    archive = archive_of(logs)
+    return archive.parent if archive else study_folder(logs, study)
+
+
 def read_runs(root: Path, study: Study) -> dict[tuple[str, int], RunLogs]:
     """All of the study's runs as they are on the disk, by recipe and seed."""
     return {run: read_run(root, study.run_name(*run)) for run in study.runs()}
 
 
 def keep_study(root: Path, study: Study, to: Path) -> None:
-    """Copy the files that the report is made of into another folder.
+    """Put the files that the report is made of into the archive of another folder.
 
-    Addresses of clusters become "cluster 1", "cluster 2".
+    Runs that an earlier archive there has, and `root` has not, stay in it.
 
     Raises:
+        BadArchive: The earlier archive cannot be used.
         StudyError: A log holds half a line, e.g. of a run that is under way; or the folder is the
             one that holds the logs.
     """
     if to.resolve() == root.resolve():
         raise StudyError(f"the logs are in {to} already: name another folder to copy them to")
-    for logs in read_runs(root, study).values():
-        if logs.state != ABSENT:
-            try:
-                keep(root, logs.name, to)
-            except BadLine as error:
-                raise StudyError(f"the logs of {logs.name} cannot be copied: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="seal-logs-") as name:
+        folder, archive = Path(name), to / ARCHIVE
+        if archive.is_file():
+            unpack(archive, folder)
+        for run in [study.run_name(*one) for one in study.runs()]:
+            if (root / "launcher_record" / run / "config.yaml").is_file():
+                try:
+                    keep(root, run, folder)
+                except BadLine as error:
+                    raise StudyError(f"the logs of {run} cannot be copied: {error}") from error
+        _keep_launches(root, study, folder)
+        to.mkdir(parents=True, exist_ok=True)
+        pack(folder, archive)
+
+
+def _keep_launches(root: Path, study: Study, to: Path) -> None:
+    """Copy the log of launches. Addresses of clusters become "cluster 1", "cluster 2"."""
     lines = list(LineReader(study_folder(root, study) / LAUNCHES).new())
     clusters = list(dict.fromkeys(line["place"] for line in lines if line["place"]))
     if lines:

@@ -2,7 +2,8 @@
 
 In: a folder that holds `launcher_record/` and `experiments/`, as the project's own folder does.
 Out: a `RunLogs` for each run. `keep` copies a run's logs without dialogues into another such
-folder, from which the same report is made, and which the viewer shows.
+folder, from which the same report is made, and which the viewer shows. `launching.keep_study` makes
+an archive of it.
 """
 
 import json

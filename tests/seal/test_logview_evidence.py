@@ -1,8 +1,10 @@
-"""The viewer on this project's own runs: the copies of its studies' logs in evidence/."""
+"""The viewer on this project's own runs: the archives of its studies' logs in evidence/."""
 
 import json
 import re
+import zipfile
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urljoin
 
@@ -11,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from seal import ROOT
 from seal.logview.app import create_app
+from seal.records.log_archive import ARCHIVE, plain_folder
 from seal.study.definition import load_study
 
 EVIDENCE = ROOT / "evidence"
@@ -26,9 +29,10 @@ def study(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(study: str) -> Iterator[TestClient]:
-    app = create_app(EVIDENCE / study / "experiments")
-    with TestClient(app, base_url="http://127.0.0.1") as made:
-        yield made
+    with plain_folder(EVIDENCE / study) as logs:
+        app = create_app(logs / "experiments")
+        with TestClient(app, base_url="http://127.0.0.1") as made:
+            yield made
 
 
 def get(client: TestClient, url: str) -> str:
@@ -49,8 +53,7 @@ def rows(html: str) -> dict[str, str]:
 
 def published(study: str) -> dict[str, Any]:
     """The study's report."""
-    path = EVIDENCE / study / "experiments/study" / study / "report.json"
-    return dict(json.loads(path.read_text("utf-8")))
+    return dict(json.loads((EVIDENCE / study / "report.json").read_text("utf-8")))
 
 
 def finished(study: str) -> dict[str, tuple[str, int]]:
@@ -93,6 +96,8 @@ def test_every_run_shows_its_rounds_with_the_interface_and_its_validations(
     client: TestClient, study: str
 ) -> None:
     steps = {run["name"]: run["steps"] for run in published(study)["runs"]}
+    with zipfile.ZipFile(EVIDENCE / study / ARCHIVE) as archive:
+        kept = [PurePosixPath(path) for path in archive.namelist()]
     for name in finished(study):
         html = get(client, f"/runs/{name}")
         assert "No round is finished yet" not in html
@@ -102,8 +107,8 @@ def test_every_run_shows_its_rounds_with_the_interface_and_its_validations(
             # Pass rate, weights and version of the interface.
             shown = rf"^\d+\.\d % .* v{step - 1} (none|\+|[a-z_]+)"
             assert re.search(shown, told[f"step {step}"]), (name, told[f"step {step}"])
-        folder = EVIDENCE / study / "experiments/tech_synthetic" / name / "validation_log"
-        logs = {path.stem for path in folder.glob("*.jsonl")}
+        folder = PurePosixPath("experiments/tech_synthetic") / name / "validation_log"
+        logs = {path.stem for path in kept if path.parent == folder}
         told = rows(validations)
         assert {one.removeprefix("step ") for one in told if one.startswith("step ")} == logs
         assert all("%" in cells for one, cells in told.items() if one.startswith("step "))

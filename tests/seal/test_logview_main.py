@@ -15,6 +15,7 @@ import pytest
 from logview_material import write_run
 
 from seal.logview.__main__ import main
+from seal.records.log_archive import ARCHIVE, pack
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,13 +65,33 @@ def test_help_says_that_there_is_no_access_control(capsys: pytest.CaptureFixture
     assert "ssh -L 8090:127.0.0.1:8090" in said
 
 
-@pytest.fixture
-def viewer(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    write_run(tmp_path)
+def test_a_bad_archive_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ARCHIVE).write_text("half of it is missing")
+    said = refused(capsys, "--experiments", str(tmp_path), "--port", "0")
+    assert f"{tmp_path / ARCHIVE} is damaged or no zip file" in said
+    (tmp_path / "other").mkdir()
+    pack(tmp_path / "other", tmp_path / ARCHIVE)
+    said = refused(capsys, "--experiments", str(tmp_path), "--port", "0")
+    assert f"there is no folder of runs at {tmp_path};" in said
+
+
+@pytest.fixture(params=["folder", "archive"])
+def viewer(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """A viewer of a folder or of an archive, and its port. It leaves no temporary file."""
+    (tmp_path / "own").mkdir()
+    shown, temporary = tmp_path / "own/experiments", tmp_path / "temporary"
+    for folder in (shown, temporary):
+        folder.mkdir()
+    write_run(shown)
+    if request.param == "archive":
+        pack(shown.parent, tmp_path / ARCHIVE)
+        shown = tmp_path
     process = subprocess.Popen(
-        [sys.executable, "-m", "seal.logview", "--experiments", str(tmp_path), "--port", "0"],
+        [sys.executable, "-m", "seal.logview", "--experiments", str(shown), "--port", "0"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        env={**os.environ, "PYTHONUNBUFFERED": "", "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -80,7 +101,9 @@ def viewer(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
         first = process.stdout.readline()
         port = re.search(r"http://127\.0\.0\.1:(\d+)/", first)
         assert port is not None, first
+        assert len(list(temporary.iterdir())) == (request.param == "archive")
         yield process, int(port[1])
+        assert list(temporary.iterdir()) == []
     finally:
         process.kill()
         process.communicate()

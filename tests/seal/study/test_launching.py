@@ -36,7 +36,7 @@ STUDY = Study(
 )
 LAUNCHER = f"""
 import os, signal, sys, time
-sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests/seal")!r}]
+sys.path[:0] = {[str(ROOT / path) for path in ("", "tests", "tests/seal")]!r}
 from pathlib import Path
 from study_material import write_run
 words = dict(word.split("=", 1) for word in sys.argv[sys.argv.index("--") + 1 :])

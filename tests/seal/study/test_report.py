@@ -10,6 +10,7 @@ import pytest
 from study_material import compose, drawn, told_apart, write_run
 
 from seal.records.json_lines import LineReader, append_json_lines
+from seal.records.log_archive import ARCHIVE, pack, plain_folder
 from seal.study import figures, pages
 from seal.study.definition import Study, StudyError
 from seal.study.launch_log import LAUNCHES, Launches, read_launches
@@ -217,7 +218,8 @@ def test_runs_that_shared_the_machine_are_noted(tmp_path: Path) -> None:
     assert note.endswith(": made-vanilla-s1, made-seal-s1")
     # An address is kept as a number.
     keep_study(tmp_path, STUDY, tmp_path / "kept")
-    kept = (study_folder(tmp_path / "kept", STUDY) / LAUNCHES).read_text()
+    with plain_folder(tmp_path / "kept") as logs:
+        kept = (study_folder(logs, STUDY) / LAUNCHES).read_text()
     assert "cluster 1" in kept and "made.up" not in kept
 
 
@@ -361,19 +363,32 @@ def test_what_is_kept_has_the_interface_the_rollouts_and_the_pass_rates(tmp_path
 def test_what_is_kept_tells_no_folder_and_host_and_can_be_kept_again(tmp_path: Path) -> None:
     write_study(tmp_path / "all")
     keep_study(tmp_path / "all", STUDY, tmp_path / "kept")
-    stale = tmp_path / "again/launcher_record/made-seal-s2/resumed_1/config.yaml"
+    stale = tmp_path / "earlier/launcher_record/made-seal-s2/resumed_1/config.yaml"
     stale.parent.mkdir(parents=True)
     stale.write_text("of an earlier copy")
-    keep_study(tmp_path / "kept", STUDY, tmp_path / "again")
-    kept, again = (
-        {file.relative_to(folder): file.read_text() for file in folder.rglob("*") if file.is_file()}
-        for folder in (tmp_path / "kept", tmp_path / "again")
-    )
-    assert kept == again
-    records = [text for path, text in kept.items() if path.name == "record.json"]
+    (tmp_path / "again").mkdir()
+    pack(tmp_path / "earlier", tmp_path / "again" / ARCHIVE)
+    with plain_folder(tmp_path / "kept") as kept:
+        keep_study(kept, STUDY, tmp_path / "again")
+        records = [path.read_text() for path in kept.rglob("record.json")]
+        assert made(kept) == made(tmp_path / "all")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == [ARCHIVE]
+    archive = (tmp_path / "kept" / ARCHIVE).read_bytes()
+    assert (tmp_path / "again" / ARCHIVE).read_bytes() == archive
     assert len(records) == len(STUDY.runs())
     assert not any("made-up-host" in text or "/made/up" in text for text in records)
-    assert made(tmp_path / "again") == made(tmp_path / "all")
+
+
+def test_an_archive_keeps_the_runs_of_another_machine(tmp_path: Path) -> None:
+    write_study(tmp_path / "all")
+    for seeds, place in (((1, 2), "one"), ((3, 4), "two")):
+        for recipe, seed in STUDY.runs():
+            if seed in seeds:
+                name = STUDY.run_name(recipe, seed)
+                keep(tmp_path / "all", name, tmp_path / place)
+        keep_study(tmp_path / place, STUDY, tmp_path / "kept")
+    with plain_folder(tmp_path / "kept") as kept:
+        assert made(kept) == made(tmp_path / "all")
 
 
 def test_half_a_line_of_a_run_that_is_under_way_is_an_error_in_a_sentence(tmp_path: Path) -> None:
