@@ -1,4 +1,4 @@
-"""What a run logs about each training round: verl's metrics, a line a rollout, a line a round.
+"""What a run logs about each training round: verl's metrics, one line for each rollout and round.
 
 In: the round's rollouts with their weights, and later the state and the evolved interface. Out:
 scalars under `seal/` and the lines of `seal.records.loop_log`.
