@@ -147,7 +147,7 @@ def _token(args: argparse.Namespace) -> str | None:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m env_service",
-        description="Serve multi-turn tool-use environments over HTTP (the wire of seal.wire).",
+        description="Serve multi-turn tool-use environments over HTTP (the contract of seal.wire).",
         epilog="GET /healthz answers once every environment has passed its self check, "
         "GET /metrics counts, GET /docs explains the routes.",
     )

@@ -157,13 +157,13 @@ def _too_large(most: int) -> ServiceError:
 
 
 def data_reply(data: Any) -> Response:
-    """The success envelope of the wire around data, or around JSON that a worker has encoded."""
+    """The success envelope around data, or around JSON that a worker has encoded."""
     data = data if isinstance(data, bytes) else json_bytes(data)
     return Response(b'{"success":true,"data":' + data + b"}", media_type="application/json")
 
 
 def error_reply(error: ServiceError) -> Response:
-    """The error envelope of the wire."""
+    """The error envelope of the HTTP contract."""
     content = json_bytes(ErrorReply(False, ErrorDetail(error.code, error.message)))
     reply = Response(content, status_code=error.status, media_type="application/json")
     if error.status == 401:

@@ -1,8 +1,8 @@
-"""A second wire for clients of AgentEvolver's trainer, under /agentevolver.
+"""A second API for clients of AgentEvolver's trainer, under /agentevolver.
 
 In: the requests of its EnvClient and AgentFlow (github.com/modelscope/AgentEvolver, commit
 a5a8db8), which its forks share. Out: the replies that they read. Episodes, tools and verdicts are
-those of the other wire, and only the form of the replies differs:
+those of the other API, and only the form of the replies differs:
 
 * /create opens with exactly two messages, system (with the tools) and user;
 * exactly one user message follows a step: all results of its calls, the next request, or the end
@@ -13,7 +13,7 @@ those of the other wire, and only the form of the replies differs:
 * /evaluate is refused after a step that failed in the service: this client ignores the failure and
   would take the number for the policy's reward.
 
-This project's trainer needs the interface, the labels and the refusals of the other wire.
+This project's trainer needs the interface, the labels and the refusals of the other API.
 """
 
 import json
@@ -56,7 +56,7 @@ _TAGS: Mapping[str, str] = {
 
 
 class Body(BaseModel):
-    """Body of every request of this wire; unknown fields are accepted and ignored."""
+    """Body of every request of this API; unknown fields are accepted and ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -83,7 +83,7 @@ class _Told:
 
 
 def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRouter:
-    """The routes of this wire.
+    """The routes of this API.
 
     Args:
         pool: The worker processes, which know the task ids.

@@ -1,7 +1,7 @@
 """The HTTP routes of the service.
 
-In: requests of the wire (`seal.wire`). Out: its envelopes, with a fitting status. The JSON that a
-worker process returns is passed on unread.
+In: requests of the HTTP contract (`seal.wire`). Out: its envelopes, with a fitting status. The JSON
+that a worker process returns is passed on unread.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The error of a request that the service cannot serve.
 
-`env_service.app` turns it into the wire's error envelope, {"success": false, "error": {"code",
+`env_service.app` turns it into the error envelope, {"success": false, "error": {"code",
 "message"}}. The message never carries a traceback, a path or a tool's arguments.
 """
 

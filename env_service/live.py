@@ -1,6 +1,6 @@
 """The live episodes of the service, by instance id.
 
-In: what to create, then steps. Out: the JSON text of the wire's data, or a `ServiceError`. The
+In: what to create, then steps. Out: the JSON text of a reply's data, or a `ServiceError`. The
 worker processes (`env_service.workers`) do the work.
 
 A repeated create or step is answered from the record, so a client may send a request again without

@@ -1,4 +1,4 @@
-"""The service's log: one JSON object a line on standard error.
+"""The service's log: one JSON object on each line on standard error.
 
 Every line has time, level, logger and message. Each key of a logging call's `extra` (an instance's
 id, a task's, a count) becomes a field. Arguments of tools and texts of the policy are never logged

@@ -1,6 +1,6 @@
 """Summarise validation logs: pass rate by step and category, with intervals and a comparison.
 
-In: --val-dir, a folder with a file <step>.jsonl for each validation, one line a rollout, as
+In: --val-dir, a folder with a file <step>.jsonl for each validation, one line for each rollout, as
 training writes it; --parquet, the evaluation file of the run, which says what the logs should hold.
 Out: a table for each suite on the terminal, and the same figures as --json, --csv and --plot.
 
@@ -64,7 +64,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="exit with 0 although tasks are missing from the logs or duplicate",
     )
     option("--json", help="write all figures, rates as shares from 0 to 1", **file)
-    option("--csv", help="the same as a table, a line a figure", **file)
+    option("--csv", help="the same as a table, one line for each figure", **file)
     option("--plot", help="PNG: rates by step, with bands", **file)
     args = parser.parse_args(argv)
     if args.plot and args.plot.suffix.lower() != ".png":

@@ -1,60 +1,60 @@
-"""Who may import whom (docs/house.md): rooms, and what each may name."""
+"""Who may import whom (docs/architecture.md): packages, and what each may name."""
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from house_picture import METHOD as DRAWN_METHOD
-from house_picture import PICTURE, imports, picture, shown
-from house_picture import ROOMS as DRAWN
+from architecture_picture import METHOD as DRAWN_METHOD
+from architecture_picture import PACKAGES as DRAWN
+from architecture_picture import PICTURE, imports, picture, shown
 
 ROOT = Path(__file__).resolve().parents[1]
 
-EVERY_ROOM = ("seal.ROOT",)
+EVERY_PACKAGE = ("seal.ROOT",)
 METHOD = ("seal.labels", "seal.wire", "seal.formats", "seal.coevolution", "seal.records")
 SETTINGS_STACK = ("omegaconf", "pydantic", "pydantic_core")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 
 
 @dataclass(frozen=True)
-class Room:
+class Package:
     """Files, and what they may import besides the standard library."""
 
     files: tuple[str, ...]
     may: tuple[str, ...]
 
 
-ROOMS = (
+PACKAGES = (
     # jsonschema: what a tool's schema allows is a standard, so a library decides it on both sides.
-    Room(
+    Package(
         (
             *("seal/__init__.py", "seal/labels.py", "seal/wire.py", "seal/formats"),
             *("seal/coevolution", "seal/records"),
         ),
         (*METHOD, "jsonschema"),
     ),
-    Room(
+    Package(
         ("seal/client",),
         (*METHOD, "seal.client", "httpx", "httpx_aiohttp", "tenacity"),
     ),
     # What a run writes and every reader needs is pure; the rest reads, prints and draws files.
-    Room(
+    Package(
         tuple(f"seal/validation/{name}.py" for name in ("log", "metrics", "statistics", "summary")),
         (*METHOD, "seal.validation"),
     ),
-    Room(
+    Package(
         ("seal/validation",),
         (*METHOD, "seal.validation", "matplotlib", "pyarrow", "rich"),
     ),
     # A recipe's values, for launcher and trainer alike: neither of their libraries is here.
-    Room(
+    Package(
         ("seal/settings",),
         (*METHOD, "seal.client.addresses", "seal.settings", *SETTINGS_STACK),
     ),
     # A process of its own: neither the launcher nor its checks wait for torch.
-    Room(("seal/launch/check/all_reduce.py",), ("torch",)),
+    Package(("seal/launch/check/all_reduce.py",), ("torch",)),
     # Checked before a run starts, so it knows nothing of the run itself (seal.launch.run).
-    Room(
+    Package(
         ("seal/launch/check",),
         (
             *(
@@ -70,7 +70,7 @@ ROOMS = (
             *("httpx", "huggingface_hub", "omegaconf", "rich"),
         ),
     ),
-    Room(
+    Package(
         ("seal/launch", "launcher.py"),
         (
             *(*METHOD, "seal.client", "seal.launch", "seal.settings"),
@@ -79,14 +79,14 @@ ROOMS = (
             *("pydantic", "yaml"),
         ),
     ),
-    Room(
+    Package(
         ("seal/logview",),
         (
             *(*METHOD, "seal.client.listening", "seal.logview", "seal.validation"),
             *("fastapi", "jinja2", "pydantic", "starlette", "uvicorn"),
         ),
     ),
-    Room(
+    Package(
         ("seal/evaluation",),
         (
             *METHOD,
@@ -97,7 +97,7 @@ ROOMS = (
             *("filelock", "httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
         ),
     ),
-    Room(
+    Package(
         ("seal/study",),
         (
             *METHOD,
@@ -105,15 +105,15 @@ ROOMS = (
             *("matplotlib", "numpy", "omegaconf", "pyarrow", "rich", "scipy", "yaml"),
         ),
     ),
-    Room(
+    Package(
         ("seal/backbone",),
         (
             *(*METHOD, "seal.backbone", "seal.client", "seal.settings"),
             *("jinja2", "omegaconf", "pyarrow", "transformers", "verl"),
         ),
     ),
-    Room(("seal/export",), ("accelerate", "seal.export", "torch", "transformers", "verl")),
-    Room(
+    Package(("seal/export",), ("accelerate", "seal.export", "torch", "transformers", "verl")),
+    Package(
         ("seal/train",),
         (
             *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.train"),
@@ -121,8 +121,8 @@ ROOMS = (
             *("omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
         ),
     ),
-    Room(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
-    Room(
+    Package(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
+    Package(
         ("seal/warm_up",),
         (
             *("seal.launch.listening", "seal.launch.processor", "seal.launch.recipe"),
@@ -131,18 +131,18 @@ ROOMS = (
         ),
     ),
     # The whole method in one process, with the toy environment and no trainer.
-    Room(
+    Package(
         ("examples",),
         (
             *("env_service.environments.base", "env_service.environments.toy"),
             *("seal.coevolution", "seal.labels", "seal.formats", "seal.wire", "numpy"),
         ),
     ),
-    Room(
+    Package(
         ("env_service/environments/bfcl",),
         (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
     ),
-    Room(
+    Package(
         ("env_service",),
         (
             *METHOD,
@@ -155,15 +155,15 @@ ROOMS = (
 )
 
 
-def within(name: str, rooms: tuple[str, ...]) -> bool:
-    return any(name == room or name.startswith(room + ".") for room in rooms)
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
 
 
 def violations(root: Path) -> list[str]:
-    """File and import of everything that breaks a rule; every file belongs to its first room."""
+    """File and import of everything that breaks a rule; every file belongs to its first package."""
     found, seen = [], set()
-    for room in ROOMS:
-        for entry in room.files:
+    for package in PACKAGES:
+        for entry in package.files:
             path = root / entry
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
                 if file in seen or not file.exists():
@@ -171,19 +171,19 @@ def violations(root: Path) -> list[str]:
                 seen.add(file)
                 for name in imports(file):
                     standard = name.split(".")[0] in sys.stdlib_module_names
-                    if not standard and not within(name, (*EVERY_ROOM, *room.may)):
+                    if not standard and not within(name, (*EVERY_PACKAGE, *package.may)):
                         found.append(f"{file.relative_to(root)} imports {name}")
     return found
 
 
-def test_every_import_stays_within_its_room() -> None:
+def test_every_import_stays_within_its_package() -> None:
     assert violations(ROOT) == []
 
 
-def test_every_file_of_the_packages_has_a_room() -> None:
-    entries = tuple(entry for room in ROOMS for entry in room.files)
-    for package in ("seal", "env_service"):
-        for file in (ROOT / package).rglob("*.py"):
+def test_every_file_belongs_to_a_package() -> None:
+    entries = tuple(entry for package in PACKAGES for entry in package.files)
+    for folder in ("seal", "env_service"):
+        for file in (ROOT / folder).rglob("*.py"):
             name = file.relative_to(ROOT).as_posix()
             if file.name != "__init__.py":
                 assert any(name == e or name.startswith(e + "/") for e in entries), name
@@ -213,8 +213,8 @@ def test_a_violation_is_found(tmp_path: Path) -> None:
     ]
 
 
-def test_the_picture_of_the_rooms_is_drawn_from_the_imports() -> None:
-    assert PICTURE.read_text("utf-8") == picture(), "run tests/house_picture.py"
+def test_the_picture_of_the_packages_is_drawn_from_the_imports() -> None:
+    assert PICTURE.read_text("utf-8") == picture(), "run tests/architecture_picture.py"
 
 
 def test_every_arrow_of_the_picture_points_down_or_to_the_right() -> None:

@@ -13,7 +13,7 @@ ENVIRONMENTS: Mapping[str, str] = {
     "bfcl": "env_service.environments.bfcl.environment:BfclEnvironment",
     "toy": "env_service.environments.toy.environment:ToyEnvironment",
 }
-"""Environment name (`env_type` of the wire) -> "module:class"."""
+"""Environment name (`env_type` of a request) -> "module:class"."""
 
 
 def load(name: str, place: str) -> Environment:

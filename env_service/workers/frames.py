@@ -1,7 +1,7 @@
 """What the service and a worker process say to each other over their socket, and its time limits.
 
 A frame is two lengths, a JSON header and a body. Requests have no body. The body of an answer is
-the JSON text of the wire's `data`, which the service passes on without reading it. Nothing is
+the JSON text of a reply's `data`, which the service passes on without reading it. Nothing is
 pickled: a worker that has gone wrong can send garbage, but no code.
 """
 
@@ -96,7 +96,7 @@ class Answer:
     exception).
     """
     body: bytes = b""
-    """JSON of the wire's data; empty unless the status is "ok"."""
+    """JSON of a reply's data; empty unless the status is "ok"."""
 
 
 def pack(header: Mapping[str, Any], body: bytes = b"") -> bytes:

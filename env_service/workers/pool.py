@@ -1,6 +1,6 @@
 """The worker processes of a service, and the choice among them.
 
-In: a request about an episode. Out: the JSON text of the wire's data, or a `ServiceError`. The
+In: a request about an episode. Out: the JSON text of a reply's data, or a `ServiceError`. The
 request goes to the worker that holds the episode. If that one has died or is stuck in a slow call,
 the request goes to another worker, which first rebuilds the episode from its journal. So a death
 costs a replay and nothing else, and a slow call delays other episodes by at most STUCK_S.

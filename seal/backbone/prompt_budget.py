@@ -133,7 +133,7 @@ def tasks_of_mode(data: Data, mode: str) -> list[str]:
 
 
 def _tasks_of_file(path: Path, mode: str) -> list[str]:
-    """The tasks of one of verl's data files: parquet, or JSON with one row a line."""
+    """The tasks of one of verl's data files: parquet, or JSON with one row on each line."""
     try:
         if path.suffix == ".parquet":
             table = pyarrow.parquet.read_table(path, columns=["extra_info"])

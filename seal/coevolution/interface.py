@@ -109,7 +109,7 @@ class Interface:
         return (*names, *(f"guideline:{label.value}" for label in self.guidelines))
 
     def describe(self) -> str:
-        """The interface in words, one line an active part; empty for the original benchmark.
+        """The interface in words, one line for each active part; empty for the original benchmark.
 
         >>> from dataclasses import replace
         >>> print(replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,)).describe())
@@ -135,7 +135,7 @@ class Interface:
         return {**values, "guidelines": [label.value for label in self.guidelines]}
 
     def to_reply(self) -> InterfaceReply:
-        """The interface for the wire and the loop log, also in words."""
+        """The interface for the HTTP API and the loop log, also in words."""
         return InterfaceReply(
             version=self.version,
             content_hash=self.content_hash(),

@@ -248,7 +248,7 @@ class _Evaluation:
         return 0
 
     def _served(self, log: Path) -> Endpoint:
-        """The endpoint; a vLLM of our own if the model is a folder."""
+        """The endpoint; this program's vLLM if the model is a folder."""
         if self.endpoint:
             return self.endpoint
         model, port = self.request.model, free_port()

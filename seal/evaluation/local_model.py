@@ -1,4 +1,4 @@
-"""A model folder behind a vLLM server of our own, for as long as an evaluation takes.
+"""A model folder behind a vLLM server that is started for it, for as long as an evaluation takes.
 
 In: a folder in Hugging Face's layout, and the recipe whose rollouts the server has to match. Out:
 the base address of a server that answers.

@@ -1,6 +1,6 @@
 """What every format reads a message into, and the checks that all of them share.
 
-In: pieces of a message. Out: calls and faults. Other rooms import these names from `seal.formats`.
+In: pieces of a message. Out: calls and faults. Other packages import them from `seal.formats`.
 """
 
 import json

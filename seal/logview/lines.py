@@ -37,7 +37,7 @@ class Shown(Record):
     active: list[str]
     """Names of the active parts."""
     text: str
-    """The interface in words, one line an active part."""
+    """The interface in words, one line for each active part."""
 
 
 class Rates(Record):

@@ -1,4 +1,4 @@
-"""JSON lines files: one JSON object a line, in UTF-8.
+"""JSON lines files: one JSON object on each line, in UTF-8.
 
 In: the path of a file. Out: its objects, or `BadLine` with the reason. A finished file is read with
 `read_json_lines`, one that another process still writes with `LineReader`.

@@ -1,7 +1,7 @@
 """What a run writes about its loop, as JSON lines under `experiments/<name>/loop/`.
 
-* `rounds.jsonl`, a line a training round: labels, C_t, the interface shown and the evolved one;
-* `rollouts.jsonl`, a line a rollout that was trained on: GRPO group, labels with their reasons,
+* `rounds.jsonl`, one line for each training round: labels, C_t, the interface shown and evolved;
+* `rollouts.jsonl`, one line for each rollout trained on: GRPO group, labels with their reasons,
   weights, tokens that the policy wrote (`policy_tokens`), tokens after the prompt with those of
   tools and user (`response_tokens`);
 * `phases.jsonl`, a line each time the trainer begins something, and in long rollouts a line every

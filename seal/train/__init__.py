@@ -1,1 +1,1 @@
-"""The only room that imports torch, Ray, verl and vLLM: adapters around the method."""
+"""The only package that imports torch, Ray, verl and vLLM: adapters around the method."""

@@ -1,4 +1,4 @@
-"""Reads validation logs: `<step>.jsonl` in a folder, one line a rollout.
+"""Reads validation logs: `<step>.jsonl` in a folder, one line for each rollout.
 
 verl writes them after each validation; `seal.train.agent_loop` decides what a line holds besides
 the dialogue. In: a folder or a file. Out: `Rollout`s.

@@ -139,7 +139,7 @@ def write_json(
 
 
 def write_csv(path: Path, rows: Sequence[SummaryRow]) -> None:
-    """Write one line a row; an empty cell if there is nothing to compare with."""
+    """Write one line for each row; an empty cell if there is nothing to compare with."""
     names = [field.name for field in dataclasses.fields(SummaryRow)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")

@@ -1,7 +1,7 @@
 """Plays trajectories through the learning interface and names every rule that a text breaks.
 
 In: tasks. Out: a `Finding` for each leak, and a `Tally` of what was looked at. To the rules of
-leaks.py come two: what goes over the wire at /create and /step is the same without the reference
+leaks.py come two: what the service sends at /create and /step is the same without the reference
 (reference), which covers what no list of rules thinks of; and reasons of /evaluate are checked
 apart (reason), as the trainer gets them and the policy does not.
 """

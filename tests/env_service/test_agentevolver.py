@@ -1,4 +1,4 @@
-"""The wire for clients of AgentEvolver's trainer: what its EnvWorker and AgentFlow send and assert.
+"""The API for clients of AgentEvolver's trainer: what its EnvWorker and AgentFlow send and assert.
 
 Written after github.com/modelscope/AgentEvolver, commit a5a8db8: agentevolver/client/env_client.py,
 module/env_manager/env_worker.py, module/agent_flow/agent_flow.py.
@@ -162,7 +162,7 @@ def test_what_means_nothing_here_is_taken_and_named(client: Client) -> None:
     params = {"rollout_mode": "train", "model_name": "x", "is_open_query": False, "bfcl": {"a": 1}}
     seen = roll_out(client, reference("multi_turn_base_0"), "multi_turn_base_0", params)
     assert seen["created"]["info"]["ignored"] == ["bfcl", "model_name", "rollout_mode"]
-    # On the other wire they are refused by name.
+    # In the other API they are refused by name.
     body = {"env_type": "bfcl", "task_id": "multi_turn_base_0", "params": params}
     status, reply = client.service.request("POST", "/create", body)
     assert status == 422 and "rollout_mode" in json.dumps(reply)

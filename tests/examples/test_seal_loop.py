@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from house_picture import imports
+from architecture_picture import imports
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "examples/seal_loop.py"

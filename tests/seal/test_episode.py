@@ -17,7 +17,7 @@ TOOL: ToolDoc = {"type": "function", "function": {"name": "light", "parameters":
 
 
 class ScriptedService:
-    """Answers the wire: one tool result, then the end."""
+    """Answers the client: one tool result, then the end."""
 
     def __init__(self, *, fail_on: str = "", step_limit: bool = False, label: str = "pass") -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""BFCL V3 by our episodes: a line a finished task, what is missing, faults that are no scores."""
+"""BFCL V3 by our episodes: one line for each task, what is missing, faults that are no scores."""
 
 import asyncio
 import json

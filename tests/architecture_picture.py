@@ -1,9 +1,9 @@
-"""The picture of the rooms in docs/house.md, drawn from the imports.
+"""The picture of the packages in docs/architecture.md, drawn from the imports.
 
-    .venv/bin/python tests/house_picture.py
+    .venv/bin/python tests/architecture_picture.py
 
-writes docs/assets/house.svg. `test_layers.py` holds that it is up to date, and that every arrow
-points down. An arrow that follows from two others is left out.
+writes docs/assets/architecture.svg. `test_layers.py` checks that it is up to date, and that every
+arrow points down. An arrow that follows from two others is left out.
 """
 
 import ast
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURE = ROOT / "docs/assets/house.svg"
+PICTURE = ROOT / "docs/assets/architecture.svg"
 
 Pair = tuple[str, str]
 """Two paths: what imports, and what is imported."""
@@ -20,7 +20,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Box:
-    """A room's place in the picture, in pixels of its centre and its upper edge."""
+    """A package's place in the picture, in pixels of its centre and its upper edge."""
 
     what: str
     x: int
@@ -33,35 +33,35 @@ class Box:
         return min(max(x, self.x - self.wide // 2 + 16), self.x + self.wide // 2 - 16)
 
 
-ROOMS = {
-    "scripts": Box("command lines", 430, 20),
-    "launcher.py": Box("starts a run", 615, 20),
-    "seal/study": Box("compares recipes", 445, 110),
-    "benchmarks": Box("measurements", 780, 110),
-    "seal/evaluation": Box("runs official programs", 445, 200),
-    "examples": Box("the method in one file", 960, 110),
-    "seal/warm_up": Box("supervised training", 780, 200),
-    "seal/logview": Box("pages over runs", 90, 290),
-    "seal/export": Box("checkpoint to model", 90, 200),
-    "seal/tasks": Box("splits, data files", 265, 290),
-    "seal/launch": Box("checks, starts, watches", 610, 290),
-    "seal/train": Box("verl with the method", 780, 290),
-    "env_service": Box("tools and verifier", 960, 290),
-    "seal/backbone": Box("tokenizer, template", 780, 380),
-    "seal/settings": Box("a recipe, typed", 695, 470),
-    "seal/client": Box("client, dialogue loop", 780, 560),
-    "seal/validation": Box("logs, pass rates", 350, 560),
-    "seal/records": Box("what a run leaves", 260, 685),
-    "seal/coevolution": Box("the paper", 440, 685),
+PACKAGES = {
+    "scripts": Box("command lines", 600, 20),
+    "seal/tasks": Box("splits, data files", 90, 110),
+    "seal/export": Box("checkpoint to model", 260, 110),
+    "seal/evaluation": Box("runs official programs", 430, 110),
+    "seal/study": Box("compares recipes", 600, 110),
+    "launcher.py": Box("starts a run", 770, 110),
+    "benchmarks": Box("measurements", 940, 110),
+    "examples": Box("the method in one file", 1165, 110),
+    "seal/warm_up": Box("supervised training", 1010, 200),
+    "seal/logview": Box("pages over runs", 430, 290),
+    "seal/launch": Box("checks, starts, watches", 690, 290),
+    "seal/train": Box("verl with the method", 860, 290),
+    "env_service": Box("tools and verifier", 1165, 290),
+    "seal/backbone": Box("tokenizer, template", 1000, 380),
+    "seal/settings": Box("a recipe, typed", 1000, 470),
+    "seal/validation": Box("logs, pass rates", 560, 470),
+    "seal/client": Box("client, dialogue loop", 1000, 560),
+    "seal/records": Box("what a run leaves", 220, 685),
+    "seal/coevolution": Box("the paper", 420, 685),
     "seal/formats": Box("text and tool calls", 620, 685),
-    "seal/wire.py": Box("the HTTP contract", 800, 685),
-    "seal/labels.py": Box("of a turn", 980, 685),
+    "seal/wire.py": Box("the HTTP contract", 820, 685),
+    "seal/labels.py": Box("why a turn failed", 1020, 685),
 }
 METHOD = ("seal/records", "seal/coevolution", "seal/formats", "seal/wire.py", "seal/labels.py")
-BAND = Box("the method, which every package may import", 620, 650, 940, 102)
+BAND = Box("the method, which every package may import", 620, 650, 1000, 102)
 
 STYLE = """\
-    .room { fill: #f6f8fa; stroke: #6e7781; stroke-width: 1.5; }
+    .package { fill: #f6f8fa; stroke: #6e7781; stroke-width: 1.5; }
     .band { fill: #fff1d6; stroke: #9a6700; stroke-width: 1.5; }
     .name { font-size: 15px; font-weight: 600; fill: #1f2328; text-anchor: middle; }
     .what { font-size: 11.5px; fill: #424a53; text-anchor: middle; }
@@ -82,31 +82,30 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def arrows() -> set[Pair]:
-    """Rooms that import each other; those that follow from two others are left out."""
-    modules = {room.removesuffix(".py").replace("/", "."): room for room in ROOMS}
+    """Packages that import each other; those that follow from two others are left out."""
+    modules = {package.removesuffix(".py").replace("/", "."): package for package in PACKAGES}
     direct: dict[str, set[str]] = {}
-    for room in ROOMS:
-        path = ROOT / room
+    for package in PACKAGES:
+        path = ROOT / package
         for file in path.rglob("*.py") if path.is_dir() else [path]:
             for name in imports(file):
-                prefixes = [m for m in modules if f"{name}.".startswith(f"{m}.")]
-                nearest = {modules[max(prefixes, key=len)]} if prefixes else set()
-                direct.setdefault(room, set()).update(nearest - {room})
+                found = {modules[m] for m in modules if f"{name}.".startswith(f"{m}.")}
+                direct.setdefault(package, set()).update(found - {package})
 
-    def reached(room: str) -> set[str]:
-        nexts = direct.get(room, set())
+    def reached(package: str) -> set[str]:
+        nexts = direct.get(package, set())
         return nexts.union(*map(reached, nexts))
 
     return {
-        (room, nearest)
-        for room, nexts in direct.items()
+        (package, nearest)
+        for package, nexts in direct.items()
         for nearest in nexts
         if not any(nearest in reached(other) for other in nexts)
     }
 
 
 def shown() -> set[Pair]:
-    """The arrows of the picture: one to the method, or one to a room that leads to it."""
+    """The arrows of the picture: one to the method, or one to a package that leads to it."""
     found = arrows()
     above = {source for source, target in found if target not in METHOD}
     return {pair for pair in found if pair[1] not in METHOD or pair[0] not in above}
@@ -115,15 +114,15 @@ def shown() -> set[Pair]:
 def picture() -> str:
     """The SVG."""
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1050 765" role="img" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1260 765" role="img" '
         'aria-labelledby="title"',
         "     font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">",
-        '  <title id="title">The rooms, and who imports whom</title>',
+        '  <title id="title">The packages, and who imports whom</title>',
         f"  <style>\n{STYLE}\n  </style>",
         '  <marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="6" '
         'markerHeight="6" orient="auto"><path d="M0 0 L10 5 L0 10 z" fill="#768390"/></marker>',
         *_drawn("band", "", BAND, below=22),
-        *(line for name, box in ROOMS.items() for line in _drawn("room", name, box)),
+        *(line for name, box in PACKAGES.items() for line in _drawn("package", name, box)),
         *sorted({_arrow(*pair) for pair in shown()}),
         "</svg>\n",
     ]
@@ -140,7 +139,7 @@ def _drawn(kind: str, name: str, box: Box, below: int = 40) -> Iterator[str]:
 
 
 def _arrow(source: str, target: str) -> str:
-    start, end = ROOMS[source], ROOMS[target]
+    start, end = PACKAGES[source], PACKAGES[target]
     if source in METHOD:  # beside each other
         x1, x2 = start.x + start.wide // 2, end.x - end.wide // 2
         y1 = y2 = start.y + start.high // 2
