@@ -41,16 +41,16 @@ PACKAGES = {
     "seal/study": Box("compares recipes", 600, 110),
     "launcher.py": Box("starts a run", 770, 110),
     "benchmarks": Box("measurements", 940, 110),
-    "examples": Box("the method in one file", 1165, 110),
-    "seal/warm_up": Box("supervised training", 1010, 200),
+    "examples": Box("the method in one file", 1195, 110),
+    "seal/warm_up": Box("supervised training", 850, 200),
     "seal/logview": Box("pages over runs", 430, 290),
     "seal/launch": Box("checks, starts, watches", 690, 290),
-    "seal/train": Box("verl with the method", 860, 290),
-    "env_service": Box("tools and verifier", 1165, 290),
+    "seal/train": Box("verl with the method", 1020, 290),
+    "env_service": Box("tools and verifier", 1195, 290),
     "seal/backbone": Box("tokenizer, template", 1000, 380),
     "seal/settings": Box("a recipe, typed", 1000, 470),
     "seal/validation": Box("logs, pass rates", 560, 470),
-    "seal/client": Box("client, dialogue loop", 1000, 560),
+    "seal/client": Box("client, dialogue loop", 1040, 560),
     "seal/records": Box("what a run leaves", 220, 685),
     "seal/coevolution": Box("the paper", 420, 685),
     "seal/formats": Box("text and tool calls", 620, 685),
@@ -114,7 +114,7 @@ def shown() -> set[Pair]:
 def picture() -> str:
     """The SVG."""
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1260 765" role="img" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1290 765" role="img" '
         'aria-labelledby="title"',
         "     font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">",
         '  <title id="title">The packages, and who imports whom</title>',
