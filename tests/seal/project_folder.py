@@ -39,7 +39,7 @@ def copy_project(folder: Path, trainer: str) -> Path:
     (folder / "data").mkdir()
     for name in ("train", "eval"):
         shutil.copy(ROOT / f"data/quickstart_{name}.parquet", folder / "data")
-    make_model(folder / "experiments/tiny_policy")
+    make_model(folder / "data/tiny_policy")
     return folder
 
 
