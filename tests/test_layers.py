@@ -15,7 +15,7 @@ METHOD = ("seal.wire", "seal.formats", "seal.coevolution", "seal.records")
 SETTINGS_STACK = ("omegaconf", "pydantic", "pydantic_core")
 SERVICE_STACK = ("fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn")
 TRAINER_STACK = (
-    *("torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
+    *("numpy", "torch", "ray", "verl", "vllm", "transfer_queue", "tensordict"),
     *("accelerate", "jinja2", "omegaconf", "pyarrow", "transformers"),
 )
 

@@ -36,6 +36,8 @@ def copy_project(folder: Path, trainer: str) -> Path:
     for part in ("seal", "exp"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "seal/train/main.py").write_text(trainer)
+    # The trainer starts no workers, so nobody needs forks.
+    (folder / "seal/train/cpu/fork_server.py").write_text("")
     (folder / "data").mkdir()
     for name in ("train", "eval"):
         shutil.copy(ROOT / f"data/quickstart_{name}.parquet", folder / "data")
