@@ -1,4 +1,4 @@
-"""data/tiny_policy is what scripts/make_tiny_policy.py makes, up to the rounding of its training."""
+"""data/tiny_policy is what scripts/make_tiny_policy.py makes, up to the rounding in training."""
 
 import json
 from pathlib import Path
