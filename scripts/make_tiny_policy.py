@@ -4,11 +4,13 @@ A Qwen3-shaped model of a few million parameters with its own tokenizer and chat
 on demonstrations: reference programs of training tasks, played through the environment with a
 plausible mistake here and there, some of which are repaired. It learns how to talk to the
 environment, and is close to even odds in a few decisions, on which reinforcement learning can work.
-It has learned nothing else, and its scores say nothing about real models.
+It has learned nothing else, and its scores say nothing about real models. data/tiny_policy is made
+with the defaults.
 """
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from seal import ROOT
@@ -19,8 +21,8 @@ from seal.warm_up.tiny_policy import TinyPolicy, build
 from seal.warm_up.whole_folder import BUILT
 
 
-def main() -> None:
-    """Read the command line and build, unless the policy is there already."""
+def parse(argv: list[str]) -> TinyPolicy:
+    """The settings of a command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -36,7 +38,12 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=3e-3, help="peak learning rate")
     parser.add_argument("--max-tokens", type=int, default=1536, help="longest demonstration used")
     parser.add_argument("--seed", type=int, default=1, help="seed of demonstrations and weights")
-    settings = TinyPolicy(**vars(parser.parse_args()))
+    return TinyPolicy(**vars(parser.parse_args(argv)))
+
+
+def main() -> None:
+    """Read the command line and build, unless the policy is there already."""
+    settings = parse(sys.argv[1:])
     if (settings.out / BUILT).exists():
         print(f"{settings.out}: built already")
         return

@@ -1,4 +1,4 @@
-"""A few rounds of exp/quickstart.yaml, with a policy that is made in seconds."""
+"""A few rounds of exp/quickstart.yaml."""
 
 import contextlib
 import json
@@ -19,7 +19,6 @@ from seal.launch.processes import Family
 from seal.records.json_lines import LineReader
 
 ROOT = Path(__file__).resolve().parents[1]
-POLICY = "experiments/e2e_policy"
 ROLLOUTS = 32
 CORRELATION = "training/rollout_actor_probs_pearson_corr"
 
@@ -74,10 +73,7 @@ class ShortRun:
             f"trainer.experiment_name={self.name}",
             f"env_service.env_url=http://127.0.0.1:{self.port}",
             f"trainer.total_training_steps={self.steps}",
-            f"actor_rollout_ref.model.path={POLICY}",
-            f"launcher.build_policy='scripts/make_tiny_policy.py --out {POLICY} --dialogues 24'",
-            # A policy of a few seconds' warm-up: it has to move, not to be good. It hardly ever
-            # passes a task, so its gradient is that of the entropy, which must not make it ramble.
+            # The policy has to move, not to become better.
             "seal.start_gate=null",
             "actor_rollout_ref.actor.optim.lr=1e-3",
             "actor_rollout_ref.actor.entropy_coeff=0.01",

@@ -118,7 +118,7 @@ PACKAGES = (
         (
             *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.train"),
             "seal.validation",
-            *("omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
+            *("numpy", "omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
         ),
     ),
     Package(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),

@@ -161,11 +161,10 @@ def _interface(console: Console, rounds: list[dict[str, Any]]) -> None:
 
 def _cost(console: Console, finished: Finished, rounds: list[dict[str, Any]]) -> None:
     console.print("\n[bold]Cost[/bold]")
-    console.print(
-        f"  wall time {finished.wall_s:.0f} s, of it {finished.policy_s:.0f} s for the policy"
-    )
+    made = f", of it {finished.policy_s:.0f} s for the policy" if finished.policy_s else ""
+    console.print(f"  wall time {finished.wall_s:.0f} s{made}")
     if finished.first_step_s is not None:
-        console.print(f"  first training step done {finished.first_step_s:.0f} s after the policy")
+        console.print(f"  first training step done {finished.first_step_s:.0f} s after the service")
     if len(rounds) > 1:
         # The median leaves out validations, and the pause before a run was resumed.
         seconds = median(two["time"] - one["time"] for one, two in pairwise(rounds))

@@ -35,7 +35,14 @@ from seal.launch.record import Options, record_launch
 from seal.launch.report import Finished, print_report
 from seal.launch.resume import CONFIG, checkpoint_step, misses_validation
 from seal.launch.service import start_service
-from seal.launch.training import SERVICE_LOG, Watch, prepare_resume, ray_address, train
+from seal.launch.training import (
+    SERVICE_LOG,
+    Watch,
+    prepare_resume,
+    ray_address,
+    start_fork_server,
+    train,
+)
 from seal.records.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
 from seal.settings.sections import read_settings
 
@@ -90,6 +97,7 @@ class Launcher:
         step = checkpoint_step(self.recipe) if self.options.resume else None
         policy_s = prepare_policy(self.recipe, self.family, self._say)
         folder = self._begin(step)
+        fork_server = start_fork_server(self.recipe, self.family, folder / "fork_server.log")
         service = None
         if self.options.with_bfcl:
             self._say(f"starting the environment service at {self.recipe.env_service.env_url}")
@@ -98,7 +106,7 @@ class Launcher:
             self._say(start_logview(self.family, folder / "logview.log"))
         if (address := ray_address(self.recipe)) is not None:
             self._say(f"joining the Ray cluster at {address}")
-        first_step_s = self._train(folder, service)
+        first_step_s = self._train(folder, service, fork_server)
         finished = Finished(
             wall_s=time.monotonic() - started,
             policy_s=policy_s,
@@ -133,7 +141,9 @@ class Launcher:
         self.trains = True
         return record_launch(self.recipe, self.options, self.family.launch_id, step)
 
-    def _train(self, folder: Path, service: subprocess.Popen[bytes] | None) -> float | None:
+    def _train(
+        self, folder: Path, service: subprocess.Popen[bytes] | None, fork_server: str | None
+    ) -> float | None:
         """Train; returns the seconds until the first step was done, None if no step was."""
         begun = time.monotonic()
         step_ends: list[float] = []
@@ -145,7 +155,7 @@ class Launcher:
 
         with progress.bar:
             watch = Watch(progress.on_phase, on_round)
-            train(self.recipe, folder / CONFIG, self.family, service, watch)
+            train(self.recipe, folder / CONFIG, self.family, service, watch, fork_server)
         return step_ends[0] - begun if step_ends else None
 
     def _end_leftovers(self, launch_id: str | None) -> None:

@@ -74,12 +74,26 @@ def model_environment(recipe: DictConfig) -> dict[str, str]:
     return {**read_settings(recipe).launcher.environment}
 
 
+def start_fork_server(recipe: DictConfig, family: Family, log: Path) -> str | None:
+    """Start the process whose forks are Ray's workers on this machine; returns its address.
+
+    None if there is none: with GPUs, or where workers run in a cluster that is there already.
+    """
+    if recipe.trainer.device != "cpu" or ray_address(recipe) is not None:
+        return None
+    address = f"seal-{family.launch_id}"
+    command = [sys.executable, "-m", "seal.train.cpu.fork_server", address]
+    family.start(command, log, model_environment(recipe), folders.ROOT)
+    return address
+
+
 def train(
     recipe: DictConfig,
     config: Path,
     family: Family,
     service: subprocess.Popen[bytes] | None,
     watch: Watch,
+    fork_server: str | None = None,
 ) -> None:
     """Run the training process to its end.
 
@@ -90,6 +104,7 @@ def train(
         service: The service that this launch started; if it ends, the run fails. None if the launch
             started no service.
         watch: Called for phases, progress in them, and rounds.
+        fork_server: Address of the process whose forks Ray's workers are, if there is one.
 
     Raises:
         RunError: The training failed, the service or a rollout engine died, or nothing happened
@@ -107,6 +122,8 @@ def train(
     loop.mkdir(parents=True, exist_ok=True)
     (loop / PHASES).unlink(missing_ok=True)
     command = [sys.executable, "-m", "seal.train.main", str(config)]
+    if fork_server is not None:
+        command.append(f"--fork-server={fork_server}")
     trainer = family.start(command, log, environment, folders.ROOT)
     stall_s = read_settings(recipe).launcher.stall_timeout_s
     phases = LineReader(loop / PHASES)

@@ -22,6 +22,7 @@ from seal import ROOT
 from seal.backbone.prompt_budget import check_prompts
 from seal.records.loop_log import LoopLog
 from seal.settings.sections import read_settings
+from seal.train.cpu.fork_server import worker_command
 from seal.train.errors import TrainingError
 
 OF_A_NEW_RAY = (
@@ -107,9 +108,16 @@ def main() -> None:
     """Read the configuration and train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", help="resolved configuration, a YAML file")
-    config = OmegaConf.load(parser.parse_args().config)
+    parser.add_argument("--fork-server", help="address of a seal.train.cpu.fork_server")
+    args = parser.parse_args()
+    config = OmegaConf.load(args.config)
     assert isinstance(config, DictConfig)
-    config.ray_kwargs.ray_init = ray_settings(config, os.environ)
+    settings = ray_settings(config, os.environ)
+    runtime = settings["runtime_env"]
+    # A recipe's own program comes first.
+    if args.fork_server is not None and runtime.get("py_executable") is None:
+        runtime["py_executable"] = worker_command(args.fork_server)
+    config.ray_kwargs.ray_init = settings
     OmegaConf.set_struct(config, True)
     validate_config(config, need_reference_policy(config), need_critic(config))
     log = LoopLog(Path(read_settings(config).seal.loop_dir))

@@ -1,16 +1,19 @@
 """The tiny policy, which replaces an instruct checkpoint if there is none: tokenizer and weights.
 
 In: `TinyPolicy`, the settings, with training tasks to demonstrate. Out: a folder in Hugging Face's
-layout with a Qwen3-shaped model of a few million parameters, and built.json.
+layout with a Qwen3-shaped model of a few million parameters, and built.json. The folder that this
+project ships is data/tiny_policy: weights differ a little from machine to machine, demonstrations
+and tokenizer do not.
 
 The model learns, from demonstrations, how to talk to the environment, and it is close to even odds
 in a few decisions, on which reinforcement learning can work. It has learned nothing else, and its
 scores say nothing about real models.
 """
 
+import hashlib
 import re
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +41,7 @@ TOKENS_PER_BATCH = 2048
 
 @dataclass(frozen=True)
 class TinyPolicy:
-    """Settings of the tiny policy; all are written into built.json."""
+    """Settings of the tiny policy; all but the folder are written into built.json."""
 
     out: Path
     """The folder to make."""
@@ -64,20 +67,11 @@ def build(settings: TinyPolicy) -> dict[str, Any]:
         BackboneError: The tokenizer does not fit the recipe.
         RecipeError: exp/quickstart.yaml cannot be used.
     """
-    started = time.perf_counter()
     torch.manual_seed(settings.seed)
     with whole_folder(settings.out) as out:
-        lines = out / "demonstrations.jsonl"
-        supervised.demonstrate(
-            lines,
-            "tempted",
-            f"--task-ids={settings.task_ids.resolve()}",
-            f"--dialogues={settings.dialogues}",
-            f"--seed={settings.seed}",
-        )
-        demos = list(supervised.read_demonstrations(lines))
+        demos, digest = demonstrations(settings)
         tokenizer = train_tokenizer(demos)
-        config = _config(tokenizer)
+        config = model_config(tokenizer)
         tokenizer.save_pretrained(out)
         config.save_pretrained(out)
         # Loaded as a run does it, so that a demonstration has the tokens of a rollout.
@@ -94,11 +88,33 @@ def build(settings: TinyPolicy) -> dict[str, Any]:
             "demonstrations_passed": sum(demo["reward"] for demo in demos) / len(demos),
             "mean_tokens": sum(len(dialogue.ids) for dialogue in fitting) / len(fitting),
             "last_epoch_loss": loss,
-            "seconds": time.perf_counter() - started,
-            "settings": {key: str(value) for key, value in vars(settings).items()},
+            "demonstrations_sha256": digest,
+            "settings": {
+                **{key: value for key, value in vars(settings).items() if key != "out"},
+                "task_ids": settings.task_ids.name,
+            },
         }
         write_facts(out / BUILT, facts, indent=2)
     return facts
+
+
+def demonstrations(settings: TinyPolicy) -> tuple[list[dict[str, Any]], str]:
+    """The demonstrations to learn from, and the SHA-256 of their file.
+
+    Raises:
+        DemonstrationError: The demonstrations failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Path(folder) / "demonstrations.jsonl"
+        supervised.demonstrate(
+            lines,
+            "tempted",
+            f"--task-ids={settings.task_ids.resolve()}",
+            f"--dialogues={settings.dialogues}",
+            f"--seed={settings.seed}",
+        )
+        digest = hashlib.sha256(lines.read_bytes()).hexdigest()
+        return list(supervised.read_demonstrations(lines)), digest
 
 
 def train_tokenizer(demonstrations: Sequence[dict[str, Any]]) -> PreTrainedTokenizerFast:
@@ -139,7 +155,8 @@ def _with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     )
 
 
-def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+def model_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+    """Shape of the model."""
     return Qwen3Config(
         vocab_size=VOCABULARY,
         hidden_size=192,

@@ -53,6 +53,8 @@ def without_engine() -> Killed:
     # Scheduler and model of an engine are one process (seal.train.cpu.executor).
     assert len(run.processes("EngineCore")) == 2
     assert run.processes("VLLM::Worker") == []
+    [fork_server] = run.processes("seal.train.cpu.fork_server")
+    assert {rank.ppid() for rank in run.processes("WorkerDict")} == {fork_server.pid}
     return end_of(run, "EngineCore")
 
 
@@ -66,12 +68,15 @@ def rounds(without_engine: Killed) -> list[dict[str, object]]:
 def without_rank(rounds: list[dict[str, object]]) -> Killed:
     """The same run goes on, as if it had ended before the checkpoint of step 2 was saved.
 
-    While it does, its service loses a worker process every two seconds. A trainer rank is killed in
-    the update of step 3.
+    From its start on, its service loses a worker process every two seconds. A trainer rank is
+    killed in the update of step 3.
     """
     shutil.rmtree(ROOT / "experiments" / NAME / "checkpoints/global_step_2")
+    (ROOT / "experiments" / NAME / "loop/phases.jsonl").unlink()
     run = ShortRun(NAME, OVERRIDES, steps=4, options=["--resume"])
     killed: list[int] = []
+    # Before, the service has to come up.
+    run.wait_for_phase("start", 0)
     run.kill_workers(killed)
     run.wait_for_phase("update", 3)
     ended = end_of(run, "WorkerDict")

@@ -36,10 +36,12 @@ def copy_project(folder: Path, trainer: str) -> Path:
     for part in ("seal", "exp"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "seal/train/main.py").write_text(trainer)
+    # The trainer starts no workers, so nobody needs forks.
+    (folder / "seal/train/cpu/fork_server.py").write_text("")
     (folder / "data").mkdir()
     for name in ("train", "eval"):
         shutil.copy(ROOT / f"data/quickstart_{name}.parquet", folder / "data")
-    make_model(folder / "experiments/tiny_policy")
+    make_model(folder / "data/tiny_policy")
     return folder
 
 

@@ -12,6 +12,7 @@ from seal.backbone.prompt_budget import PromptBudgetError
 from seal.records.json_lines import LineReader
 from seal.records.loop_log import PHASES
 from seal.train import main
+from seal.train.cpu.fork_server import worker_command
 from seal.train.errors import TrainingError
 from seal.train.node import enter_project_folder
 
@@ -148,3 +149,21 @@ def test_prompts_are_counted_before_ray_starts(
         main.main()
     phases = [line["phase"] for line in LineReader(tmp_path / "loop" / PHASES).new()]
     assert phases == ["prompts"]
+
+
+@pytest.mark.parametrize("own", [None, "python3"])
+def test_workers_are_forks_unless_the_recipe_names_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(main, "run_ppo", lambda config, _: started.append(config))
+    monkeypatch.setattr(main, "check_prompts", lambda _: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    start(tmp_path, monkeypatch)
+    written = OmegaConf.load(tmp_path / "config.yaml")
+    written.ray_kwargs.ray_init.runtime_env.py_executable = own  # verl's own value is null
+    OmegaConf.save(written, tmp_path / "config.yaml")
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--fork-server=there"])
+    main.main()
+    runtime = started[0].ray_kwargs.ray_init.runtime_env
+    assert runtime.py_executable == (own or worker_command("there"))

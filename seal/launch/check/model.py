@@ -100,7 +100,8 @@ def is_hub_name(path: str) -> bool:
     >>> is_hub_name("Qwen/Qwen2.5-7B-Instruct"), is_hub_name("models/qwen2.5-7b")
     (True, False)
     """
-    return path.count("/") == 1 and not path.startswith((".", "/", "experiments/", "models/"))
+    local = (".", "/", "data/", "experiments/", "models/")
+    return path.count("/") == 1 and not path.startswith(local)
 
 
 def _place(path: str) -> Path | None:

@@ -8,5 +8,6 @@
 * `executor`: vLLM's scheduler and model in one process
   (rollout.engine_kwargs.vllm.distributed_executor_backend).
 
-The recipe group `exp/machine/cpu.yaml` names all four. Nothing of verl or vLLM is patched.
+The recipe group `exp/machine/cpu.yaml` names all four. `fork_server` makes the start short: the
+launcher starts it where `trainer.device` is "cpu". Nothing of verl or vLLM is patched.
 """

@@ -72,7 +72,7 @@ def test_defaults_and_who_wins() -> None:
 def test_the_tiny_policy_wins_over_any_backbone(name: str) -> None:
     loaded = load_recipe(EXP / "quickstart.yaml", [f"backbone={name}"])
     path, tool_format, stops, _ = chosen(loaded)
-    assert (path, tool_format, stops) == ("experiments/tiny_policy", "hermes", ["<|im_end|>"])
+    assert (path, tool_format, stops) == ("data/tiny_policy", "hermes", ["<|im_end|>"])
     assert loaded.actor_rollout_ref.model.custom_chat_template is None
     assert loaded.launcher.build_policy == "scripts/make_tiny_policy.py --out " + path
 

@@ -163,7 +163,7 @@ def test_a_run_is_interrupted_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_while_the_policy_is_built(tmp_path: Path, number: int) -> None:
     project = Project(tmp_path)
-    shutil.rmtree(tmp_path / "experiments/tiny_policy")
+    shutil.rmtree(tmp_path / "data/tiny_policy")
     (tmp_path / "make.py").write_text(STUBBORN)
     make_checkpoint(tmp_path, 8)
     overrides = ("launcher.build_policy='make.py config'",)

@@ -23,7 +23,7 @@ def test_a_policy_is_built_once(recipe: DictConfig, tmp_path: Path) -> None:
         "pathlib.Path(sys.argv[1], 'config.json').touch()\n"
         "assert 'SEAL_LAUNCH_ID' in os.environ\n"
     )
-    recipe.launcher.build_policy = "make.py experiments/tiny_policy"
+    recipe.launcher.build_policy = "make.py data/tiny_policy"
     assert run.prepare_policy(recipe, Family()) > 0.0
     assert run.prepare_policy(recipe, Family()) == 0.0
 
@@ -33,8 +33,8 @@ def test_launches_at_the_same_time_build_a_policy_once(recipe: DictConfig, tmp_p
         "import pathlib, time\n"
         "pathlib.Path('begun').touch(exist_ok=False)\n"
         "while not pathlib.Path('go').exists(): time.sleep(0.05)\n"
-        "pathlib.Path('experiments/tiny_policy').mkdir(parents=True)\n"
-        "pathlib.Path('experiments/tiny_policy/config.json').touch()\n"
+        "pathlib.Path('data/tiny_policy').mkdir(parents=True)\n"
+        "pathlib.Path('data/tiny_policy/config.json').touch()\n"
     )
     recipe.launcher.build_policy = "make.py"
     said: list[str] = []

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
-from seal.launch.training import Watch, prepare_resume, ray_address, train
+from seal.launch.training import Watch, prepare_resume, ray_address, start_fork_server, train
 
 TRAINERS = {
     "fails": "raise ValueError('no such layer (17) here')",
@@ -135,3 +135,32 @@ def test_a_run_starts_its_own_ray_unless_a_cluster_is_named(
     assert ray_address(recipe) == "10.0.0.1:6379"
     monkeypatch.setenv("RAY_ADDRESS", "local")
     assert ray_address(recipe) is None
+
+
+def test_a_fork_server_starts_where_ray_starts_without_gpus(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "seal/train/cpu"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):
+        (folder / "__init__.py").touch()
+    (package / "fork_server.py").write_text(
+        "import os, sys; print(sys.argv[1], os.environ['VERL_PLATFORM'])"
+    )
+    (package.parent / "main.py").write_text("import sys; print(sys.argv[1:])")
+    family, log = Family(), tmp_path / "fork_server.log"
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    address = start_fork_server(recipe, family, log)
+    assert family.children[0].wait() == 0
+    assert log.read_text() == f"{address} cpu\n"
+    config = tmp_path / "config.yaml"
+    train(recipe, config, family, None, Watch(lambda line: None, lambda line: None), address)
+    said = (tmp_path / "train.log").read_text()
+    assert said == f"{[str(config), f'--fork-server={address}']}\n"
+
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert start_fork_server(recipe, family, log) is None
+    monkeypatch.delenv("RAY_ADDRESS")
+    recipe.trainer.device = "cuda"
+    assert start_fork_server(recipe, family, log) is None
+    assert len(family.children) == 2

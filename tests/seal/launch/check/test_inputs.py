@@ -28,11 +28,13 @@ def test_a_model_that_lacks_something(seal: DictConfig) -> None:
     assert "stop_tokens" in said(inputs.model_folder(seal, MACHINE, plain), Level.WARNING)
 
 
-def test_a_model_that_is_not_there(quick: DictConfig) -> None:
+def test_a_model_that_is_not_there(
+    quick: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "ROOT", tmp_path)
     text = said(inputs.model_folder(quick, MACHINE, Model.read(quick)), Level.OK)
-    if not (folders.ROOT / "experiments/tiny_policy").exists():
-        assert "the run makes it: scripts/make_tiny_policy.py" in text
-    for path in ("models/smollm2-135m", "experiments/other", "/nowhere/at/all"):
+    assert "data/tiny_policy does not exist; the run makes it: scripts/make_tiny" in text
+    for path in ("models/smollm2-135m", "data/other", "experiments/other", "/nowhere/at/all"):
         nowhere = said(inputs.model_folder(quick, MACHINE, Model(path, None)), Level.ERROR)
         assert f"{path} does not exist" in nowhere and "docs/backbones.md" in nowhere
     hub = Model("Qwen/Qwen2.5-7B-Instruct", None)

@@ -22,7 +22,7 @@ def test_a_whole_folder(quick: DictConfig, folder: Path) -> None:
     model = Model.read(quick)
     assert (model.folder, model.lacks, model.parameters) == (folder, (), 1000)
     assert model.config["model_type"] == "qwen3" and not model.lacks_generation_config
-    assert model.made_by == ("scripts/make_tiny_policy.py --out experiments/tiny_policy",)
+    assert model.made_by == ("scripts/make_tiny_policy.py --out data/tiny_policy",)
     assert not model.linear_attention
 
 
