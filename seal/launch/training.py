@@ -29,6 +29,7 @@ from seal.settings.sections import read_settings
 SERVICE_LOG = "service.log"
 # Ray puts this before a line that a worker printed: colour, class, process id.
 _RAY_PREFIX = re.compile(r"^(\x1b\[\d+m)?\([^)]*pid=\d+[^)]*\)(\x1b\[\d+m)? ?")
+_RAY_DEATH = re.compile(r"A worker died or was killed.* IP address: (\S+) .*Worker PID: (\d+)")
 
 
 @dataclass
@@ -160,21 +161,34 @@ def train(
 
 def _reason(log: Path) -> str:
     """The last exception in a training log, without its traceback; else the end of the log."""
-    lines = [_RAY_PREFIX.sub("", line).strip() for line in last_lines(log)]
+    raw_lines = last_lines(log)
+    lines = [_RAY_PREFIX.sub("", line).strip() for line in raw_lines]
     for number, text in reversed(list(enumerate(lines))):
         name = text.split(":", 1)[0]
         if name.endswith(("Error", "Fault", "Exception", "Interrupt")) and " " not in name:
-            return text + _dead_process(lines[number + 1 : number + 8])
+            return text + _dead_process(lines[number + 1 : number + 8], raw_lines)
     return "\n" + tail(log)
 
 
-def _dead_process(lines: Sequence[str]) -> str:
-    """The process that died, from the lines that Ray writes below its ActorDiedError; else ""."""
-    facts = dict(line.split(": ", 1) for line in lines if ": " in line)
-    if not facts.keys() >= {"class_name", "pid", "ip"}:
-        return ""
-    role = facts["class_name"].rsplit(".", 1)[-1]
+def _dead_process(error: Sequence[str], log: Sequence[str]) -> str:
+    """The process that died; "" if none did.
+
+    Args:
+        error: The lines that Ray writes below an ActorDiedError. A process that waited for the dead
+            one may fail before Ray knows of its death: then the last error is another one.
+        log: The training log, where Ray reports each death.
+    """
+    facts = dict(line.split(": ", 1) for line in error if ": " in line)
+    if facts.keys() >= {"class_name", "pid", "ip"}:
+        ip, pid, role = facts["ip"], facts["pid"], facts["class_name"].rsplit(".", 1)[-1]
+    else:
+        deaths = [death for line in log if (death := _RAY_DEATH.search(line))]
+        if not deaths:
+            return ""
+        ip, pid = deaths[-1].groups()
+        titles = [title[1] for line in log if (title := re.search(rf"\((\w+) pid={pid}\)", line))]
+        role = titles[0] if titles else "of Ray"
     return (
-        f" It is process {facts['pid']} on {facts['ip']} ({role}): it was killed, or it crashed. "
+        f" Process {pid} on {ip} ({role}) has died: it was killed, or it crashed. "
         "The kernel kills a process if the memory is full; dmesg on that machine shows it."
     )

@@ -103,7 +103,8 @@ def test_a_killed_engine_ends_the_run(without_engine: Killed) -> None:
 def test_a_killed_rank_ends_the_run(without_rank: Killed) -> None:
     output = " ".join(without_rank.finished.output.split())
     assert without_rank.finished.code == 1, output
-    assert "ActorDiedError" in output and "(WorkerDict): it was killed, or it crashed" in output
+    # Ray's error, or the one of the other rank, which may come first.
+    assert "(WorkerDict) has died: it was killed, or it crashed" in output
     assert "steps up to 2 are saved" in output
     assert "all processes of the run have ended" in output
     assert without_rank.ended_after_s < NOTICED_WITHIN_S

@@ -24,6 +24,13 @@ TRAINERS = {
         "print('\\tactor_id: 84c1\\n\\tpid: 6906\\n\\tname: x:0\\n\\tip: 192.0.2.2')\n"
         "raise SystemExit(1)"
     ),
+    # As Ray 2.60 writes it, where a process that waited for the dead one failed first.
+    "loses_a_rank": (
+        "print('\\x1b[36m(WorkerDict pid=6906)\\x1b[0m saved')\n"
+        "print('\\x1b[33m(raylet)\\x1b[0m A worker died or was killed while executing a task. '"
+        "'Worker IP address: 192.0.2.2 Worker port: 3 Worker PID: 6906 Worker exit type: X')\n"
+        "raise RuntimeError('Connection reset by peer')"
+    ),
     "hangs": "import time; time.sleep(600)",
     "faults": (
         "import pathlib, time\n"
@@ -83,11 +90,16 @@ def test_the_reason_is_found_behind_what_ray_puts_before_a_line(
         run_training(recipe, tmp_path, "fails_in_ray")
 
 
-def test_a_process_of_the_training_that_died_is_named(recipe: DictConfig, tmp_path: Path) -> None:
-    with pytest.raises(
-        RunError, match=r"It is process 6906 on 192\.0\.2\.2 \(WorkerDict\): it was killed"
-    ):
-        run_training(recipe, tmp_path, "loses_an_actor")
+@pytest.mark.parametrize(
+    ("trainer", "error"),
+    [("loses_an_actor", "ActorDiedError"), ("loses_a_rank", "RuntimeError: Connection reset")],
+)
+def test_a_process_of_the_training_that_died_is_named(
+    recipe: DictConfig, tmp_path: Path, trainer: str, error: str
+) -> None:
+    named = r"Process 6906 on 192\.0\.2\.2 \(WorkerDict\) has died: it was killed"
+    with pytest.raises(RunError, match=rf"{error}.* {named}"):
+        run_training(recipe, tmp_path, trainer)
 
 
 def test_a_phase_that_never_ends_is_ended(recipe: DictConfig, tmp_path: Path) -> None:
