@@ -211,18 +211,17 @@ def _check_types(
     for run, dtype in types.items():
         if dtype is not None:
             seeds.setdefault(run[1], {}).setdefault(dtype, []).append(runs[run].name)
-    for seed, names in seeds.items():
-        if len(names) > 1:
+    seeds_by_type: dict[str, list[str]] = {}
+    for seed, runs_by_type in seeds.items():
+        if len(runs_by_type) > 1:
             raise StudyError(
                 f"runs of seed {seed} computed in different floating-point types: "
-                f"{_grouped(names)}. Repeat those of one"
+                f"{_grouped(runs_by_type)}. Repeat those of one"
             )
-    by_type: dict[str, list[str]] = {}
-    for seed, names in seeds.items():
-        by_type.setdefault(next(iter(names)), []).append(f"seed {seed}")
-    if len(by_type) < 2:
+        seeds_by_type.setdefault(next(iter(runs_by_type)), []).append(f"seed {seed}")
+    if len(seeds_by_type) < 2:
         return []
-    return [f"seeds have different floating-point types: {_grouped(by_type)}"]
+    return [f"seeds have different floating-point types: {_grouped(seeds_by_type)}"]
 
 
 def composed(conf: Path) -> Compose:

@@ -60,8 +60,7 @@ def read_suite(name: str, runs: Runs) -> Suite:
         StudyError: A run has no such suite, or has other steps, tasks or numbers of rollouts than
             another.
     """
-    expected: dict[str, str] | None = None
-    rollouts = 0
+    suites: list[Suite] = []
     first = next(iter(runs.values()))
     for logs in runs.values():
         steps = _steps(name, logs)
@@ -80,15 +79,13 @@ def read_suite(name: str, runs: Runs) -> Suite:
             results = suite_results(logs.validations[step], name)
             tasks = {task: result.category for task, result in sorted(results.items())}
             counts = {result.rollouts for result in results.values()}
-            if expected is None:
-                expected, rollouts = tasks, min(counts)
-            if tasks != expected or counts != {rollouts}:
+            suites.append(Suite(name, tuple(tasks), tuple(tasks.values()), min(counts)))
+            if suites[-1] != suites[0] or len(counts) > 1:
                 raise StudyError(
                     f"{logs.name}, step {step}, suite {name!r}: other tasks, or other numbers of "
                     "rollouts, than in the study's first run; was a validation cut off?"
                 )
-    assert expected is not None
-    return Suite(name, tuple(expected), tuple(expected.values()), rollouts)
+    return suites[0]
 
 
 def step_of(rule: str, suite: str, logs: RunLogs, study: Study) -> int | None:
