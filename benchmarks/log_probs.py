@@ -118,10 +118,8 @@ def main() -> int:
     Console(width=100).print(figures_table(head, [cells], title))
     if args.json:
         settings = {key: str(value) for key, value in vars(args).items()}
-        args.json.write_text(
-            json.dumps({**settings, "device": device, "seconds": taken, "operations": operations})
-            + "\n"
-        )
+        figures = {**settings, "device": device, "seconds": taken, "operations": operations}
+        args.json.write_text(json.dumps(figures) + "\n")
     return 0
 
 

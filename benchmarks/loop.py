@@ -133,7 +133,7 @@ def measure_service(quick: bool) -> dict[str, float]:
     tasks = [
         task_id
         for name in CATEGORIES
-        for task_id in [one for one in load_tasks() if one.startswith(f"{name}_")][::every]
+        for task_id in [known for known in load_tasks() if known.startswith(f"{name}_")][::every]
     ]
     repeats = 3 if quick else 15
     figures = _diagnosis("passing", tasks, False, repeats)
@@ -151,7 +151,7 @@ def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> 
     from env_service.environments.bfcl.tasks import load_tasks
     from seal.coevolution.diagnosis import TurnEvidence, diagnose
 
-    episodes, official = [], []
+    evaluations, official = [], []
     evidence: list[TurnEvidence] = []
     for script in references.scripts_of(tasks):
         task, messages = load_tasks()[script.task_id], list(script.messages)
@@ -165,13 +165,13 @@ def _diagnosis(name: str, tasks: Sequence[str], spoiled: bool, repeats: int) -> 
         verdict = episode.verify([tuple(steps) for steps in episode._records if steps], False)
         if verdict.accuracy != (0.0 if spoiled else script.expected):
             raise BenchmarkFailed(f"{script.task_id}, {name}: accuracy {verdict.accuracy}")
-        episodes.append(episode)
+        evaluations.append(episode.evaluate)
         evidence += verdict.evidence
         official.append(partial(references.verdict, task, references.in_one_step(turns)))
-    per_episode = partial(microseconds, of=len(episodes))
+    per_episode = partial(microseconds, of=len(evaluations))
     return {
-        f"diagnosis_{name}": per_episode(lambda: [one.evaluate() for one in episodes], repeats),
-        f"diagnose_{name}": per_episode(lambda: [diagnose(one) for one in evidence], 5 * repeats),
+        f"diagnosis_{name}": per_episode(lambda: [evaluate() for evaluate in evaluations], repeats),
+        f"diagnose_{name}": per_episode(lambda: [diagnose(turn) for turn in evidence], 5 * repeats),
         f"official_{name}": per_episode(lambda: [verdict() for verdict in official], repeats),
     }
 
@@ -256,8 +256,8 @@ def measured(part: str, quick: bool) -> dict[str, float]:
         raise BenchmarkFailed(f"{PYTHONS[part]} is missing; run install.sh")
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()[-6:]
-        raise BenchmarkFailed("\n".join([f"the {part}'s half failed:", *said]))
+        errors = done.stderr.strip().splitlines()[-6:]
+        raise BenchmarkFailed("\n".join([f"the {part}'s half failed:", *errors]))
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -65,11 +65,11 @@ class Timed:
 def timed(name: str, metrics: Sequence[Mapping[str, float]]) -> Timed:
     """A run's figures from the metrics of its steps; of several, the first one is left out."""
     counted = metrics[1:] or metrics
-    phases = [phase for phase in PHASES if all(f"timing_s/{phase}" in one for one in counted)]
+    phases = [phase for phase in PHASES if all(f"timing_s/{phase}" in line for line in counted)]
     return Timed(
         name,
-        fmean(one["perf/total_num_tokens"] for one in counted),
-        {phase: fmean(one[f"timing_s/{phase}"] for one in counted) for phase in phases},
+        fmean(line["perf/total_num_tokens"] for line in counted),
+        {phase: fmean(line[f"timing_s/{phase}"] for line in counted) for phase in phases},
         counted[-1].get("training/rollout_actor_probs_pearson_corr"),
     )
 
@@ -91,25 +91,25 @@ def run(conf: Path, steps: int, name: str, overrides: Sequence[str]) -> Timed:
             process.wait()
         if process.returncode != 0:
             output.seek(0)
-            said = output.read().decode("utf-8", "replace")
-            raise BenchmarkFailed(f"{name!r} failed:\n{said[-2000:]}")
+            text = output.read().decode("utf-8", "replace")
+            raise BenchmarkFailed(f"{name!r} failed:\n{text[-2000:]}")
     lines = LineReader(ROOT / "experiments" / NAME / "metrics.jsonl").new()
     return timed(name, [line["data"] for line in lines if "timing_s/step" in line["data"]])
 
 
 def show(runs: Sequence[Timed], console: Console) -> None:
     """Seconds of each phase, its tokens a second, and the ratio to the baseline."""
-    baselines = [one for one in runs if one.name == BASELINE]
+    baselines = [trial for trial in runs if trial.name == BASELINE]
     rows = []
-    for one in runs:
+    for trial in runs:
         cells = []
         for phase in PHASES:
-            taken = one.per_token(phase)
+            taken = trial.per_token(phase)
             usual = [known for base in baselines if (known := base.per_token(phase)) is not None]
             ratio = f"; {fmean(usual) / taken:.2f}" if taken and usual else ""
-            cells.append(f"{one.seconds[phase]:.1f} ({1 / taken:.0f}{ratio})" if taken else "-")
-        agreement = "-" if one.agreement is None else f"{one.agreement:.6f}"
-        rows.append((one.name, f"{one.tokens:.0f}", *cells, agreement))
+            cells.append(f"{trial.seconds[phase]:.1f} ({1 / taken:.0f}{ratio})" if taken else "-")
+        agreement = "-" if trial.agreement is None else f"{trial.agreement:.6f}"
+        rows.append((trial.name, f"{trial.tokens:.0f}", *cells, agreement))
     title = "A step: seconds (tokens a second; times the baseline)"
     console.print(figures_table(("run", "tokens", *PHASES, "agreement"), rows, title))
 
@@ -145,7 +145,7 @@ def _run(args: argparse.Namespace) -> int:
         runs.append(run(args.conf, args.steps, name, [*shlex.split(args.all), *overrides]))
         show(runs[-1:], console)
         if args.json:
-            args.json.write_text(json.dumps([vars(one) for one in runs], indent=1) + "\n")
+            args.json.write_text(json.dumps([vars(trial) for trial in runs], indent=1) + "\n")
     show(runs, console)
     return 0
 

@@ -55,10 +55,10 @@ def get_response(request: GoogleSearch, path: str = "/search") -> Any:
     # 200 may be an empty result; 400 means a query that is empty or too long.
     if response.status_code in (200, 400):
         return response
-    said = response.text[:200]
+    reason = response.text[:200]
     # If bfcl-eval reads 429, it waits and asks again; if the quota is used up, it would never end.
-    status = "" if "run out" in said else f"{response.status_code} "
-    raise RuntimeError(f"{FAILED}: {status}{said}")
+    status = "" if "run out" in reason else f"{response.status_code} "
+    raise RuntimeError(f"{FAILED}: {status}{reason}")
 
 
 GoogleSearch.get_response = get_response

@@ -107,8 +107,9 @@ def opened(recipe: DictConfig, ids: Sequence[str], console: Console) -> list[Pro
 def findings_table(findings: Sequence[checks.TemplateCheck]) -> Table:
     """A row for each check."""
     table = Table("check", "", "detail")
-    for one in findings:
-        table.add_row(one.name, "ok" if one.passed else "[red]FAILS[/red]", escape(one.detail))
+    for finding in findings:
+        outcome = "ok" if finding.passed else "[red]FAILS[/red]"
+        table.add_row(finding.name, outcome, escape(finding.detail))
     return table
 
 
@@ -122,7 +123,7 @@ def lengths_table(
         lengths.setdefault(prompt.category, []).append(count)
     for category, some in {**lengths, "all": counts}.items():
         ordered = sorted(some)
-        overlong = sum(one >= limit for one in some)
+        overlong = sum(length >= limit for length in some)
         numbers = (len(some), ordered[0], ordered[len(ordered) // 2], ordered[-1], overlong)
         table.add_row(category, *map(str, numbers))
     return table, overlong
@@ -134,7 +135,7 @@ def report(
     """Print all tables; returns whether everything holds."""
     findings = checks.check(backbone, prompts[0])
     console.print(findings_table(findings))
-    good = all(one.passed for one in findings)
+    good = all(finding.passed for finding in findings)
     shown = largest_interface(backbone, recipe)
     kinds = {
         "prompts in evaluation": list(prompts),
@@ -146,9 +147,7 @@ def report(
         for title, some in kinds.items():
             with progress_bar(console) as bar:
                 counts = count_tokens(
-                    backbone,
-                    some,
-                    watch=partial(bar.track, description="counting tokens"),
+                    backbone, some, watch=partial(bar.track, description="counting tokens")
                 )
             table, overlong = lengths_table(title, some, counts, limit)
             console.print(table)

@@ -103,7 +103,7 @@ def plan(study: Study, logs: Path, places: int) -> None:
     """Print what the study costs and what it could show."""
     runs = study.runs()
     states = read_runs(logs, study)
-    finished = {key: one for key, one in states.items() if one.state == FINISHED}
+    finished = {key: run for key, run in states.items() if run.state == FINISHED}
     console.print(
         f"{study.name}: {len(study.recipes)} recipes, {len(runs)} runs, {len(finished)} finished"
     )
@@ -118,7 +118,7 @@ def plan(study: Study, logs: Path, places: int) -> None:
         each = gpus(composed(study.conf)(study.overrides, FLOAT32))
         if each:
             console.print(f"GPU hours: {left * places * each:.0f} left ({each} GPUs a run)")
-    baseline = {key: one for key, one in finished.items() if key[0] == study.baseline}
+    baseline = {key: run for key, run in finished.items() if key[0] == study.baseline}
     if len(baseline) < 2:
         console.print(
             f"power: not known before two runs of {study.baseline} have finished: their spread "
@@ -135,34 +135,34 @@ def _plan_suite(study: Study, name: str, baseline: Runs) -> None:
     if last is None or len(suite.tasks) < 2:
         console.print(f"power, suite {name}: no validation after training")
         return
-    found = spread(last.passes / suite.rollouts)
+    measured = spread(last.passes / suite.rollouts)
     # Only the main suite has a primary comparison; elsewhere an interval that excludes 0 is meant.
     comparisons = len(study.primary()) if name == study.suites[0] else 1
-    said = []
+    differences = []
     for number in sorted({len(study.seeds), *SEED_COUNTS}):
-        least = detectable(found, number, len(suite.tasks), comparisons)
+        least = detectable(measured, number, len(suite.tasks), comparisons)
         what = "none below 50" if least is None else f"{100 * least:.0f} or more"
-        said.append(f"{number} seeds {what}")
+        differences.append(f"{number} seeds {what}")
     console.print(
         f"power, suite {name}: difference in points that is significant {POWER:.0%} of the time"
         f"{f' as one of {comparisons}' if comparisons > 1 else ''}, or more if a recipe helps on "
-        f"some tasks more than on others: {', '.join(said)}"
+        f"some tasks more than on others: {', '.join(differences)}"
     )
     low, high = sureness(len(last.seeds))
     console.print(
         f"  from {len(last.seeds)} runs: standard deviation of a task in a run "
-        f"{100 * found.noise:.1f} points, of a run's mean {100 * found.runs:.1f} (95 %: "
-        f"{100 * low * found.runs:.1f} to {100 * high * found.runs:.1f})"
+        f"{100 * measured.noise:.1f} points, of a run's mean {100 * measured.runs:.1f} (95 %: "
+        f"{100 * low * measured.runs:.1f} to {100 * high * measured.runs:.1f})"
     )
 
 
 def make_report(study: Study, logs: Path, out: Path) -> bool:
     """Write the report; returns whether all runs have finished."""
     runs = read_runs(logs, study)
-    first = next((one for one in runs.values() if one.state == FINISHED), None)
+    first = next((run for run in runs.values() if run.state == FINISHED), None)
     left_out = {}
     if first is not None:
-        tasks = [one.task_id for every in first.validations.values() for one in every]
+        tasks = [rollout.task_id for log in first.validations.values() for rollout in log]
         left_out = {
             "without defective tasks": defective_tasks(DEFECTIVE),
             "without tasks that have a sibling in training": sibling_tasks(

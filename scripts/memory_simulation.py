@@ -40,8 +40,8 @@ def model_of(described: dict[str, Any]) -> torch.nn.Module:
     described = dict(described)
     config = AutoConfig.for_model(described.pop("model_type"), **described)
     text = config.get_text_config() is config
-    made = AutoModelForCausalLM if text else AutoModelForImageTextToText
-    model = made.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+    model_class = AutoModelForCausalLM if text else AutoModelForImageTextToText
+    model = model_class.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model.train()
 
@@ -93,15 +93,14 @@ def simulate(described: dict[str, Any], ranks: int, tokens: int, own: int) -> di
             micro_batch()
         peak = tracker.get_tracker_snapshot("peak")
     dist.destroy_process_group()
-    (found,) = (kinds for device, kinds in peak.items() if device.type == "cpu")
-    return {str(kind).split(".")[-1].lower(): size for kind, size in found.items() if size}
+    (sizes,) = (kinds for device, kinds in peak.items() if device.type == "cpu")
+    return {str(kind).split(".")[-1].lower(): size for kind, size in sizes.items() if size}
 
 
 def main() -> int:
     """Read the command line, simulate, print."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("configs", type=Path, nargs="+", help="models' configurations, JSON")
     parser.add_argument("--ranks", type=int, nargs="+", required=True, help="one or several")
@@ -109,8 +108,8 @@ def main() -> int:
     parser.add_argument("--own", type=int, nargs="+", required=True, help="one or several")
     args = parser.parse_args()
     described = [json.loads(config.read_text("utf-8")) for config in args.configs]
-    for one, own, ranks in itertools.product(described, args.own, args.ranks):
-        sys.stdout.write(json.dumps(simulate(one, ranks, args.tokens, own)) + "\n")
+    for model, own, ranks in itertools.product(described, args.own, args.ranks):
+        sys.stdout.write(json.dumps(simulate(model, ranks, args.tokens, own)) + "\n")
     return 0
 
 

@@ -72,18 +72,18 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def _run(args: argparse.Namespace) -> None:
     tasks = read_tasks(args.bfcl_data or bfcl_data(ROOT))
-    made: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     reported: dict[str, Split] = {}
     theirs: Path | None = args.split_file or args.leakage_report
     if theirs is not None:
         reported[str(theirs)] = split = read_split(theirs, tasks)
         if args.split_file:
-            made = tables.split_files(split, theirs.stem)
+            contents = tables.split_files(split, theirs.stem)
     elif not args.processed_only:
-        made = tables.recipe_files(tasks, args.seed)
+        contents = tables.recipe_files(tasks, args.seed)
         reported["bfcl_400_split.json"] = splits.category_split(tasks, args.seed)
         reported["bfcl_scenario_split.json"] = splits.scenario_split(tasks, args.seed)
-    files = {args.out / name: content for name, content in made.items()}
+    files = {args.out / name: content for name, content in contents.items()}
     if theirs is None:
         files[args.processed] = processed_lines(tasks)
     replace_all(files)

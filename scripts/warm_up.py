@@ -87,7 +87,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     try:
         args.mix = {
             f"multi_turn_{name}": float(share)
-            for name, share in (one.split("=") for one in args.mix.split(","))
+            for name, share in (part.split("=") for part in args.mix.split(","))
         }
     except ValueError:
         parser.error(f"--mix {args.mix!r}, expected e.g. {MIX}")

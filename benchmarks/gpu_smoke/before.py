@@ -29,33 +29,30 @@ def checks(measured: Case) -> dict[str, Any]:
     )
     family = Family()
     try:
-        found = check(recipe, with_bfcl=True, resume=False, family=family)
+        findings = check(recipe, with_bfcl=True, resume=False, family=family)
     except RunError as error:
         raise SmokeError(f"the checks cannot be made: {error}") from error
     finally:
         family.end()
     return {
         "findings": [
-            {"subject": one.subject, "level": one.level.value, "said": one.message} for one in found
+            {"subject": finding.subject, "level": finding.level.value, "said": finding.message}
+            for finding in findings
         ]
     }
 
 
-def errors(found: dict[str, Any]) -> list[str]:
+def errors(checked: dict[str, Any]) -> list[str]:
     """The checks' findings that keep a run from working."""
     return [
-        f"{one['subject']}: {one['said']}"
-        for one in found["findings"]
-        if one["level"] == Level.ERROR.value
+        f"{finding['subject']}: {finding['said']}"
+        for finding in checked["findings"]
+        if finding["level"] == Level.ERROR.value
     ]
 
 
 def planned(measured: Case, memory: int) -> dict[str, Any]:
-    """Bytes of one GPU by the closed form.
-
-    Args:
-        measured: The case, whose model has been made.
-        memory: Bytes of the GPU.
+    """Bytes of one GPU, which has `memory` bytes, by the closed form; the model has been made.
 
     Returns:
         The bytes by name; or, under "unplanned", why the form does not hold.
@@ -64,13 +61,13 @@ def planned(measured: Case, memory: int) -> dict[str, Any]:
     config = config_of(str(recipe.actor_rollout_ref.model.path), ROOT)
     assert config is not None, "the model has been made before"
     try:
-        made = plan(shape_of(config), settings_of(recipe))
+        needs = plan(shape_of(config), settings_of(recipe))
     except UnplannedError as error:
         return {"unplanned": str(error)}
     return {
-        "update": made.update,
+        "update": needs.update,
         "aside": ASIDE_BYTES,
-        "wake": made.wake(memory),
-        "utilization": made.utilization,
-        "largest_utilization": made.largest_utilization(memory),
+        "wake": needs.wake(memory),
+        "utilization": needs.utilization,
+        "largest_utilization": needs.largest_utilization(memory),
     }

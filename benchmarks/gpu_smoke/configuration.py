@@ -60,14 +60,10 @@ class Case:
 
 
 def case(size: str, gpus: Sequence[Any], steps: int, overrides: Sequence[str], out: Path) -> Case:
-    """The case of a size.
+    """The case of a size: a name of `models.MODELS`, "smollm2" or "tiny".
 
-    Args:
-        size: A name of `models.MODELS`, "smollm2" or "tiny".
-        gpus: NVML's handles of the GPUs to use; none means the processor.
-        steps: Training steps.
-        overrides: Changed settings of the recipe, the Hydra way.
-        out: The case's files go to its folder `size`.
+    `gpus` are NVML's handles of the GPUs to use; none means the processor. The case's files go to
+    the folder `size` of `out`.
     """
     groups = ["smoke"] if gpus else ["cpu", "smoke"]
     chosen = list(_REAL)
@@ -84,12 +80,8 @@ def baseline_config(measured: Case, folder: Path, response_tokens: int) -> DictC
     """The recipe's configuration as verl's own single-turn loop takes it.
 
     Model, batch, optimiser and engines are the same. The trainer, agent loop, replay buffer and
-    reward workers are verl's own.
-
-    Args:
-        measured: What the project's loop ran.
-        folder: Has `prompts.parquet` and `reward.py`, and gets the outputs.
-        response_tokens: How many tokens each rollout generates.
+    reward workers are verl's own. The folder has `prompts.parquet` and `reward.py`, and gets the
+    outputs. Each rollout generates `response_tokens`.
     """
     config = measured.recipe(
         *(

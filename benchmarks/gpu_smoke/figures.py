@@ -136,27 +136,27 @@ def by_phase(
 
     >>> log = [{"time": 0.0, "phase": "rollout", "step": 2}, {"time": 2.0, "phase": "update",
     ...         "step": 2}, {"time": 3.0, "phase": "step_end", "step": 2}]
-    >>> found = by_phase(log, [GpuSample(0.5, 1.0, 8.0), GpuSample(1.5, 0.5, 9.0)])
-    >>> found["rollout"]
+    >>> figures = by_phase(log, [GpuSample(0.5, 1.0, 8.0), GpuSample(1.5, 0.5, 9.0)])
+    >>> figures["rollout"]
     PhaseFigures(seconds=2.0, idle=0.25, memory_gib=9.0)
-    >>> found["update"]
+    >>> figures["update"]
     PhaseFigures(seconds=1.0, idle=None, memory_gib=None)
     """
-    found: dict[str, tuple[float, list[GpuSample]]] = {}
+    totals: dict[str, tuple[float, list[GpuSample]]] = {}
     for line, following in zip(phases, phases[1:], strict=False):
         if line["step"] < 2 or following["phase"] == DONE:
             continue
         start, end = line["time"], following["time"]
-        length, within = found.setdefault(line["phase"], (0.0, []))
+        length, within = totals.setdefault(line["phase"], (0.0, []))
         within += [sample for sample in samples if start <= sample.time < end]
-        found[line["phase"]] = (length + end - start, within)
+        totals[line["phase"]] = (length + end - start, within)
     return {
         phase: PhaseFigures(
             seconds=length,
-            idle=1 - fmean(one.busy for one in within) if within else None,
-            memory_gib=max(one.memory_gib for one in within) if within else None,
+            idle=1 - fmean(sample.busy for sample in within) if within else None,
+            memory_gib=max(sample.memory_gib for sample in within) if within else None,
         )
-        for phase, (length, within) in found.items()
+        for phase, (length, within) in totals.items()
     }
 
 

@@ -30,5 +30,4 @@ def once(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(measure()) + "\n")
-    read: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return read
+    return dict(json.loads(path.read_text("utf-8")))

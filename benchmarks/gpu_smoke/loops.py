@@ -95,10 +95,7 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
     stem = f"{measured.out.parent.name}_{measured.out.name}"
     names = (f"{stem}.{number}" for number in itertools.count(1))
     name = next(name for name in names if not (ROOT / "experiments" / name).exists())
-    own = (
-        f"trainer.experiment_name={name}",
-        f"env_service.env_url=http://127.0.0.1:{free_port()}",
-    )
+    own = (f"trainer.experiment_name={name}", f"env_service.env_url=http://127.0.0.1:{free_port()}")
     recipe = measured.recipe(*own)
     loop = ROOT / recipe.seal.loop_dir
     console.print(f"\nexp/SEAL.yaml, {recipe.trainer.total_training_steps} steps")
@@ -113,11 +110,11 @@ def measure_seal(console: Console, measured: Case) -> dict[str, Any]:
         raise SmokeError("the recipe's run failed; the launcher's reason is above")
     written = figures.generated_by_step(list(LineReader(loop / ROLLOUTS).new()))
     phases = figures.by_phase(list(LineReader(loop / PHASES).new()), sampler.samples)
-    found = figures.loop_figures(
+    means = figures.loop_figures(
         followed, [sum(step) for step in written], len(measured.gpus), sampler.samples
     )
     return {
-        "figures": asdict(found),
+        "figures": asdict(means),
         "agreement": figures.agreement(followed.lines),
         "phases": {name: asdict(phase) for name, phase in phases.items()},
         "metrics": followed.lines,
@@ -185,5 +182,5 @@ def measure_verl(console: Console, measured: Case, seal: dict[str, Any]) -> dict
     # Every token of a response is the policy's: there is one message and no observation.
     rollouts = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
     generated = [round(line["response_length/mean"] * rollouts) for line in followed.lines]
-    found = figures.loop_figures(followed, generated, len(measured.gpus), sampler.samples)
-    return {"figures": asdict(found), "metrics": followed.lines, "folder": str(folder)}
+    means = figures.loop_figures(followed, generated, len(measured.gpus), sampler.samples)
+    return {"figures": asdict(means), "metrics": followed.lines, "folder": str(folder)}

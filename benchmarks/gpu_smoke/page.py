@@ -35,35 +35,35 @@ def page(report: Mapping[str, Any]) -> str:
         f"{machine['device']}; {versions}; attention of the trainers: {machine['attention']}; "
         f"{report['steps']} steps, the first one left out of all means.",
     ]
-    for size, found in report["sizes"].items():
+    for size, results in report["sizes"].items():
         lines += ["", f"## {size}", ""]
-        for part in _parts(found):
+        for part in _parts(results):
             lines += [*part, ""]
     return "\n".join(lines) + "\n"
 
 
-def _parts(found: Mapping[str, Any]) -> Iterator[Iterator[str] | list[str]]:
+def _parts(results: Mapping[str, Any]) -> Iterator[Iterator[str] | list[str]]:
     """The lines of each part of a size that there is."""
-    if "failure" in found:
-        yield [f"**Not measured to its end**: {found['failure']}"]
-    if "checks" in found:
-        yield _checks(found["checks"]["findings"])
-    loops = found.get("loops", {})
+    if "failure" in results:
+        yield [f"**Not measured to its end**: {results['failure']}"]
+    if "checks" in results:
+        yield _checks(results["checks"]["findings"])
+    loops = results.get("loops", {})
     if loops:
-        yield _loops(loops, found.get("ratios", {}))
+        yield _loops(loops, results.get("ratios", {}))
     if "seal" in loops:
         seal = loops["seal"]
         yield _phases(seal["phases"])
         if seal["agreement"]:
             yield [_agreement(seal["agreement"])]
-        if "plan" in found:
-            yield from _memory(found["plan"], seal["figures"], seal["phases"])
+        if "plan" in results:
+            yield from _memory(results["plan"], seal["figures"], seal["phases"])
 
 
 def _checks(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    said = [one for one in findings if one["level"] != "ok"]
-    yield f"`--check`: {len(findings) - len(said)} lines are ok."
-    yield from (f"- {one['level']}, {one['subject']}: {one['said']}" for one in said)
+    notable = [line for line in findings if line["level"] != "ok"]
+    yield f"`--check`: {len(findings) - len(notable)} lines are ok."
+    yield from (f"- {line['level']}, {line['subject']}: {line['said']}" for line in notable)
 
 
 def _loops(loops: Mapping[str, Any], ratios: Mapping[str, float | None]) -> Iterator[str]:
@@ -83,21 +83,21 @@ def _phases(phases: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     rows = (
         (
             name,
-            f"{found['seconds']:.2f}",
-            figure(found["idle"], ".1%"),
-            figure(found["memory_gib"], ".1f"),
+            f"{phase['seconds']:.2f}",
+            figure(phase["idle"], ".1%"),
+            figure(phase["memory_gib"], ".1f"),
         )
-        for name, found in phases.items()
+        for name, phase in phases.items()
     )
     head = ["phase of exp/SEAL.yaml", "seconds, all steps", "GPU idle", "peak of a GPU, GiB"]
     return markdown(head, rows)
 
 
-def _agreement(found: Mapping[str, float]) -> str:
+def _agreement(worst: Mapping[str, float]) -> str:
     return (
         "Probabilities of the same tokens in the rollout engine and in the actor, the worst step: "
-        f"correlation {found['correlation']:.6f}, mean distance {found['mean_distance']:.2e}, "
-        f"largest {found['largest_distance']:.2e}."
+        f"correlation {worst['correlation']:.6f}, mean distance {worst['mean_distance']:.2e}, "
+        f"largest {worst['largest_distance']:.2e}."
     )
 
 
@@ -119,7 +119,7 @@ def _memory(
     )
     yield markdown(
         ["memory, GiB", "planned", "measured"],
-        ((title, f"{planned / GIB:.1f}", figure(found, ".1f")) for title, planned, found in rows),
+        ((title, f"{planned / GIB:.1f}", figure(peak, ".1f")) for title, planned, peak in rows),
     )
     yield [
         f"`gpu_memory_utilization`: {plan['utilization']:.2f} was set, "
@@ -129,4 +129,4 @@ def _memory(
 
 def _peak(phases: Mapping[str, Mapping[str, Any]], *names: str) -> float | None:
     seen = [phases[name]["memory_gib"] for name in names if name in phases]
-    return max((one for one in seen if one is not None), default=None)
+    return max((peak for peak in seen if peak is not None), default=None)

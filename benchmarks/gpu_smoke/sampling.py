@@ -92,4 +92,4 @@ def find_gpus(wanted: int | None) -> tuple[list[Any], list[str]]:
 def memory_bytes(handles: Sequence[Any]) -> int:
     """Memory of the smallest of these GPUs, in bytes."""
     nvml = importlib.import_module("pynvml")
-    return min(int(nvml.nvmlDeviceGetMemoryInfo(one).total) for one in handles)
+    return min(int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)

@@ -85,7 +85,7 @@ def recorded(number: int, vocabulary: int, device: str) -> list[RecordedDialogue
     """
     layouts: list[list[int]] = json.loads(RECORDED.read_text("utf-8"))["dialogues"]
     draw = torch.Generator().manual_seed(1)
-    made = []
+    dialogues = []
     for lengths in layouts[:number]:
         own: list[int] = []
         start = 0
@@ -94,8 +94,8 @@ def recorded(number: int, vocabulary: int, device: str) -> list[RecordedDialogue
                 own += range(start - 1, start + length - 1)
             start += length
         ids = torch.randint(3, vocabulary, (start,), generator=draw)
-        made.append(RecordedDialogue(ids.to(device), torch.tensor(own, device=device)))
-    return made
+        dialogues.append(RecordedDialogue(ids.to(device), torch.tensor(own, device=device)))
+    return dialogues
 
 
 def measure(wanted: Updates, say: Callable[[str], None]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _measure(wanted: Updates, say: Callable[[str], None]) -> dict[str, Any]:
             passes.append(passed - begun)
             steps.append(_now(device) - passed)
             say(f"  update {number}: {passes[-1]:.2f} s")
-    tokens = sum(len(one.ids) for one in batch)
+    tokens = sum(len(dialogue.ids) for dialogue in batch)
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else "processor",
         "torch": torch.__version__,
@@ -155,7 +155,7 @@ def _measure(wanted: Updates, say: Callable[[str], None]) -> dict[str, Any]:
         "attention": kind,
         "dialogues": len(batch),
         "tokens": tokens,
-        "own_tokens": sum(len(one.own) for one in batch),
+        "own_tokens": sum(len(dialogue.own) for dialogue in batch),
         "passes_s": fmean(passes[1:]),
         "optimizer_s": fmean(steps[1:]),
         "tokens_s": tokens / fmean(passes[1:]),
@@ -193,26 +193,26 @@ def report(wanted: Updates, out: Path, say: Callable[[str], None]) -> str:
     """
     out.mkdir(parents=True, exist_ok=True)
     same_settings(out / "settings.json", list(map(str, vars(wanted).values())))
-    found = once(out / "update.json", lambda: measure(wanted, say))
-    text = page(found)
+    figures = once(out / "update.json", lambda: measure(wanted, say))
+    text = page(figures)
     (out / "update.md").write_text(text, "utf-8")
     return text
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(figures: Mapping[str, Any]) -> str:
     """The figures as a Markdown page."""
-    rows = ((name, figure(found[key], style)) for name, key, style in ROWS)
+    rows = ((name, figure(figures[key], style)) for name, key, style in ROWS)
     lines = ["# An update on recorded dialogues, torch alone", "", *markdown(["", ""], rows)]
     return "\n".join(lines) + "\n"
 
 
 def planned(size: str, batch: Sequence[RecordedDialogue]) -> int:
     """Bytes of an update by the closed form, for the longest dialogue."""
-    longest = max(batch, key=lambda one: len(one.ids))
+    longest = max(batch, key=lambda dialogue: len(dialogue.ids))
     settings = Settings(
         gpus=1,
         tokens=len(longest.ids),
-        own=max(len(one.own) for one in batch),
+        own=max(len(dialogue.own) for dialogue in batch),
         offload="none",
         utilization=0.0,
         tensor_parallel=1,
@@ -229,8 +229,8 @@ def _log_probs(
     chosen[0] = dialogue.own
     logits = model(input_ids=dialogue.ids[None], use_cache=False).logits[0]
     labels = dialogue.ids[dialogue.own + 1]
-    found, _ = token_log_probs(logits, labels, torch.ones(len(labels), device=labels.device))
-    return found
+    log_probs, _ = token_log_probs(logits, labels, torch.ones(len(labels), device=labels.device))
+    return log_probs
 
 
 def _shard(model: Any, device: str) -> None:

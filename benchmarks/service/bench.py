@@ -183,13 +183,13 @@ class Bench:
                 ended.enter_context(process)  # waits, after the next line's kill
                 ended.callback(process.kill)
                 processes.append(process)
-            said = [process.communicate() for process in processes]
-        for process, (_, errors) in zip(processes, said, strict=True):
+            outputs = [process.communicate() for process in processes]
+        for process, (_, errors) in zip(processes, outputs, strict=True):
             if process.returncode != 0:
                 log = [self._service.log_end()] if self._service is not None else []
                 lines = [*errors.strip().splitlines()[-6:], *log]
                 raise BenchmarkFailed("\n".join([f"{what}: the {side} failed:", *lines]))
-        figures = [Figures(**json.loads(output)) for output, _ in said]
+        figures = [Figures(**json.loads(output)) for output, _ in outputs]
         wrong = [line for part in figures for line in part.wrong]
         if wrong:
             raise BenchmarkFailed(

@@ -135,12 +135,12 @@ class ServiceProcess:
 
     def workers(self) -> list[psutil.Process]:
         """The processes that execute tool calls: those without children of their own."""
-        found = []
+        workers = []
         for process in self.processes()[1:]:
             with contextlib.suppress(psutil.Error):
                 if not process.children() and "resource_tracker" not in _command_line(process):
-                    found.append(process)
-        return found
+                    workers.append(process)
+        return workers
 
     def stop(self) -> tuple[float, list[str]]:
         """Send SIGTERM, then SIGKILL to what is left.

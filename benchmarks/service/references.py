@@ -21,15 +21,15 @@ MODEL = "bench"
 
 def scripts_of(task_ids: Sequence[str], one_call: bool = False) -> list[Script]:
     """References as messages: one message for all calls of a turn, or one for each call."""
-    made = []
+    scripts = []
     for task_id in task_ids:
         messages = []
         for calls in reference_calls(load_tasks()[task_id]):
             groups = [[call] for call in calls] if one_call else [calls] if calls else []
             messages += [*(render_calls(group, "hermes") for group in groups), "Done."]
         expected = 0.0 if task_id == BEFORE_ITS_REVEAL else 1.0
-        made.append(Script(task_id, tuple(messages), expected))
-    return made
+        scripts.append(Script(task_id, tuple(messages), expected))
+    return scripts
 
 
 def execute(task: BfclTask, calls: Sequence[str]) -> None:
@@ -53,10 +53,9 @@ def verdict(task: BfclTask, turns: Sequence[Sequence[Sequence[str]]]) -> dict[st
     steps = [[list(step) for step in turn] for turn in turns]
     reference = [list(calls) for calls in task.reference]
     try:
-        found: dict[str, Any] = multi_turn_checker.multi_turn_checker(
-            steps, reference, entry, task.category, MODEL
+        return dict(
+            multi_turn_checker.multi_turn_checker(steps, reference, entry, task.category, MODEL)
         )
-        return found
     finally:
         # bfcl-eval keeps every instance, and the next check of the task would go on with it.
         kept = vars(multi_turn_utils)

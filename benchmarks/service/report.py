@@ -104,7 +104,7 @@ def targets(rows: Sequence[Row], memory: dict[str, float], ready_s: float | None
     of = {(row.name, row.clients): row for row in rows}
     base, long_context = of[BASE, 32], of[LONG_CONTEXT, 32]
     assert base.step is not None and base.create is not None
-    made = [
+    goals = [
         Target("base, 32 clients: episodes/s", base.episodes_per_s, 60, at_least=True),
         Target("base, 32 clients: steps/s", base.steps_per_s, 400, at_least=True),
         Target("base, 32 clients: step p99, ms", base.step.p99, 50),
@@ -113,13 +113,13 @@ def targets(rows: Sequence[Row], memory: dict[str, float], ready_s: float | None
     ]
     for clients in (32, 256):
         seconds = TRAINING_TASKS * ROLLOUTS / of[TRAINING, clients].episodes_per_s
-        made.append(Target(f"256 episodes at {clients}: seconds", seconds, 6))
+        goals.append(Target(f"256 episodes at {clients}: seconds", seconds, 6))
     if memory:
         name = f"{memory['episodes']:.0f} idle episodes: MB"
-        made.append(Target(name, memory["with"] / MEGABYTE, 1000))
+        goals.append(Target(name, memory["with"] / MEGABYTE, 1000))
     if ready_s is not None:
-        made.append(Target("start to ready: seconds", ready_s, 3))
-    return made
+        goals.append(Target("start to ready: seconds", ready_s, 3))
+    return goals
 
 
 def report(rows: Sequence[Row], memory: dict[str, float], goals: Sequence[Target]) -> str:

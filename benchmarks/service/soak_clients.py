@@ -53,11 +53,7 @@ class Soak:
     """
 
     def __init__(
-        self,
-        service: ServiceProcess,
-        verdicts: ProcessPoolExecutor,
-        seed: int,
-        pools: int,
+        self, service: ServiceProcess, verdicts: ProcessPoolExecutor, seed: int, pools: int
     ) -> None:
         self._service = service
         self._verdicts = verdicts
@@ -131,9 +127,9 @@ class Soak:
             )
 
     def _check_stopped(self, reply: dict[str, Any]) -> None:
-        said = [str(message["content"]) for message in reply["state"]]
-        if not any("error" in text.lower() for text in said):
-            raise Violation(f"a call that takes too long got {' '.join(said)[:200]!r}, no error")
+        answers = [str(message["content"]) for message in reply["state"]]
+        if not any("error" in text.lower() for text in answers):
+            raise Violation(f"a call that takes too long got {' '.join(answers)[:200]!r}, no error")
 
     async def _create(self, instance_id: str, task_id: str, rng: random.Random) -> None:
         body = {
@@ -178,8 +174,7 @@ class Soak:
         status, answer = await self._ask(path, body, rng)
         if status != 200 or not answer.get("success"):
             raise Violation(f"{path} answered {status} {str(answer)[:300]}")
-        data: dict[str, Any] = answer["data"]
-        return data
+        return dict(answer["data"])
 
     async def _ask(
         self, path: str, body: dict[str, Any], rng: random.Random

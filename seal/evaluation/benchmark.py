@@ -42,11 +42,7 @@ MOST_FAILED_TASKS = 5
 
 
 def read_tasks(parquet: Path, count: int | None = None) -> list[EvaluationTask]:
-    """The tasks of an evaluation file.
-
-    Args:
-        parquet: The file.
-        count: Tasks to take, of all categories alike; None: all.
+    """The tasks of an evaluation file; with a `count` only so many, of all categories alike.
 
     Raises:
         EvaluationError: It is no evaluation file, or holds training tasks.
@@ -128,17 +124,10 @@ async def evaluate(
     concurrency: int,
     on_score: Callable[[float], None],
 ) -> Outcome:
-    """Play tasks and append their lines to the log.
+    """Play the tasks that a validation log does not hold, and append their lines to it.
 
-    Args:
-        tasks: The tasks that the log does not hold.
-        environment: Client of the service.
-        endpoint: The model.
-        decoding: How it is sampled.
-        log: The validation log.
-        attempts: Episodes of a task before a fault counts as its failure.
-        concurrency: Episodes at once.
-        on_score: Called with the score of every finished task.
+    `attempts` are episodes of a task before a fault counts as its failure, `concurrency` are
+    episodes at once. `on_score` is called with the score of every finished task.
 
     Raises:
         EvaluationError: The endpoint refuses what it is asked, so every task would fail.
@@ -231,8 +220,8 @@ def _text(messages: Sequence[dict[str, Any]]) -> str:
     """Messages as a chat template writes them without its special tokens."""
     parts = []
     for message in messages:
-        said = message["content"]
+        content = message["content"]
         if message.get("tool_calls"):
-            said = f"{said}\n{json.dumps(message['tool_calls'])}".strip()
-        parts.append(f"{message['role']}\n{said}")
+            content = f"{content}\n{json.dumps(message['tool_calls'])}".strip()
+        parts.append(f"{message['role']}\n{content}")
     return "\n".join(parts)

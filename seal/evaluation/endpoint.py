@@ -160,7 +160,7 @@ async def stop_token_ids(endpoint: Endpoint, tokens: Sequence[str]) -> list[int]
     Raises:
         EvaluationError: A text is not a single token of the model.
     """
-    found = []
+    stop_ids = []
     root = endpoint.base_url.rstrip("/").removesuffix("/v1")
     async with client_of(root, endpoint.api_key) as client:
         for token in tokens:
@@ -175,8 +175,8 @@ async def stop_token_ids(endpoint: Endpoint, tokens: Sequence[str]) -> list[int]
                     f"{token!r} (env_service.stop_tokens) is no token of {endpoint.model}; is "
                     "--backbone another model's?"
                 )
-            found += ids
-    return found
+            stop_ids += ids
+    return stop_ids
 
 
 @dataclass
@@ -252,13 +252,13 @@ class ChatPolicy:
         self.prompt_tokens = self.prompt_tokens or reply.usage.prompt_tokens
         self.response_tokens = reply.usage.total_tokens - self.prompt_tokens
         self.cut_messages += reply.choices[0].finish_reason == "length"
-        said = reply.choices[0].message
-        if structured and said.tool_calls:
+        answer = reply.choices[0].message
+        if structured and answer.tool_calls:
             calls = [
-                call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls
+                call.model_dump(include={"id", "type", "function"}) for call in answer.tool_calls
             ]
-            return {"role": "assistant", "content": said.content or "", "tool_calls": calls}
-        return said.content or ""
+            return {"role": "assistant", "content": answer.content or "", "tool_calls": calls}
+        return answer.content or ""
 
     def _extras(self) -> dict[str, Any]:
         extras: dict[str, Any] = {}
@@ -277,13 +277,13 @@ def fault_of(error: openai.OpenAIError, where: str) -> EvaluationError:
         return EvaluationError(
             f"the endpoint {where} refuses the key; set the environment variable OPENAI_API_KEY"
         )
-    said = str(error).partition("\n")[0][:300]
+    reason = str(error).partition("\n")[0][:300]
     if isinstance(error, _ALL_TRIED):
-        return EndpointFault(f"the endpoint {where} failed: {type(error).__name__}, {said}")
-    return EvaluationError(f"the endpoint {where} refuses a request: {said}")
+        return EndpointFault(f"the endpoint {where} failed: {type(error).__name__}, {reason}")
+    return EvaluationError(f"the endpoint {where} refuses a request: {reason}")
 
 
-def is_about_length(said: str) -> bool:
+def is_about_length(text: str) -> bool:
     """Whether an error 400 is about the length; servers have different words for it."""
     words = ("context_length_exceeded", "context length", "context window", "max_model_len")
-    return any(some in said.lower() for some in words)
+    return any(some in text.lower() for some in words)

@@ -18,13 +18,7 @@ from omegaconf import DictConfig
 from seal import ROOT
 from seal.client.client import EnvironmentClient
 from seal.evaluation import benchmark, local_model, official_bfcl, official_tau2
-from seal.evaluation.endpoint import (
-    STRUCTURED,
-    Endpoint,
-    check_calls_tools,
-    find_endpoint,
-    is_url,
-)
+from seal.evaluation.endpoint import STRUCTURED, Endpoint, check_calls_tools, find_endpoint, is_url
 from seal.evaluation.programs import console, progress_bar
 from seal.evaluation.settings import (
     decoding_of,
@@ -164,18 +158,18 @@ class _Evaluation:
     def settings(self) -> dict[str, Any]:
         """What the results depend on."""
         request, recipe = self.request, self.recipe
-        found: dict[str, Any] = {"suite": request.suite, "tasks": request.tasks}
+        settings: dict[str, Any] = {"suite": request.suite, "tasks": request.tasks}
         if self.endpoint:
-            found |= endpoint_settings(self.endpoint)
+            settings |= endpoint_settings(self.endpoint)
         else:
             tool_format = request.parsed_format(recipe)
-            found |= folder_settings(Path(request.model), recipe, tool_format, request.vllm)
+            settings |= folder_settings(Path(request.model), recipe, tool_format, request.vllm)
         if request.suite == BFCL_V3:
             decoding = decoding_of(recipe, request.tool_format)
-            return found | v3_settings(request.evaluation_file, self.tasks, decoding)
+            return settings | v3_settings(request.evaluation_file, self.tasks, decoding)
         if request.suite == TAU2:
-            return found | {"user_llm": request.user_llm, "trials": request.trials}
-        return found | {"categories": list(request.official_categories)}
+            return settings | {"user_llm": request.user_llm, "trials": request.trials}
+        return settings | {"categories": list(request.official_categories)}
 
     def bfcl_v3(self) -> int:
         """Play the missing tasks and print their summary; returns the number of failed tasks."""

@@ -38,12 +38,10 @@ def check_model(path: Path) -> None:
 
 
 def serving_options(recipe: DictConfig, tool_format: str) -> list[str]:
-    """Arguments for vLLM that change what a model answers.
+    """Arguments for vLLM that change what a model answers, to match the recipe's rollouts.
 
-    Args:
-        recipe: Resolved recipe, whose rollouts the server has to match.
-        tool_format: One of our formats: vLLM parses its calls, as the official programs want.
-            "": vLLM returns the text unparsed.
+    vLLM parses calls in the `tool_format`, one of ours, as the official programs want; with "" it
+    returns the text unparsed.
     """
     rollout = recipe.actor_rollout_ref.rollout
     options = ["--dtype", str(rollout.dtype), "--seed", str(rollout.seed or 0)]
@@ -73,15 +71,11 @@ def template_kwargs(recipe: DictConfig) -> dict[str, Any]:
 def serving_command(
     path: Path, port: int, recipe: DictConfig, tool_format: str, out: Path, more: Sequence[str]
 ) -> list[str]:
-    """The command that serves a model as the recipe's rollouts do.
+    """The command that serves a model on 127.0.0.1 as the recipe's rollouts do.
 
-    Args:
-        path: The model's folder.
-        port: Of 127.0.0.1.
-        recipe: Resolved recipe.
-        tool_format: As for `serving_options`.
-        out: Folder that the recipe's own chat template is written to, if it has one.
-        more: The user's arguments for vLLM; they come last and so take precedence.
+    `tool_format` is that of `serving_options`. The recipe's own chat template, if it has one, is
+    written to the folder `out`. `more` are the user's arguments for vLLM; they come last and so
+    take precedence.
     """
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(path)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", path.name]

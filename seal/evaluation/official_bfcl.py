@@ -90,13 +90,8 @@ def run(
 ) -> None:
     """Ask the questions that have no result yet, then judge all.
 
-    Args:
-        endpoint: The model.
-        folder: Where bfcl-eval works and leaves its files.
-        categories: Of bfcl-eval.
-        tasks: Questions of each category; None for all.
-        concurrency: Questions at once.
-        family: Ends the program if we end.
+    bfcl-eval works and leaves its files in the folder. `tasks` are questions of each category, None
+    for all; `concurrency` are questions at once. `family` ends the program if we end.
 
     Raises:
         EvaluationError: The program, the endpoint or the search engine failed.
@@ -174,16 +169,16 @@ def take_out_faults(folder: Path) -> dict[str, str]:
     """
     results = folder / "result" / REGISTRY_NAME
     files = sorted(results.rglob("*_result.json"))
-    lines = {file: _lines(file) for file in files}
+    by_file = {file: _lines(file) for file in files}
     faults = {
-        line["id"]: fault for found in lines.values() for line in found if (fault := _fault(line))
+        line["id"]: fault for lines in by_file.values() for line in lines if (fault := _fault(line))
     }
     spoilt = {_memory(name) for name in faults if "_prereq_" in name}
-    for file, found in lines.items():
+    for file, lines in by_file.items():
         kept = [
-            line for line in found if line["id"] not in faults and _memory(line["id"]) not in spoilt
+            line for line in lines if line["id"] not in faults and _memory(line["id"]) not in spoilt
         ]
-        if len(kept) < len(found):
+        if len(kept) < len(lines):
             write_whole(file, json_lines(kept))
     for file in results.glob("agentic/memory/*/memory_snapshot/**/*"):
         # E.g. kv/memory_snapshot/customer_final.json.

@@ -116,10 +116,7 @@ def run(
 
 def environment_of(endpoint: Endpoint) -> dict[str, str]:
     """Environment variables that give the program's litellm the evaluated model's address."""
-    return {
-        "HOSTED_VLLM_API_BASE": endpoint.base_url,
-        ENDPOINT_KEY: endpoint.api_key or "none",
-    }
+    return {"HOSTED_VLLM_API_BASE": endpoint.base_url, ENDPOINT_KEY: endpoint.api_key or "none"}
 
 
 def result_file(folder: Path, domain: str) -> Path:

@@ -50,16 +50,10 @@ def watch(
     count: Callable[[], int],
     total: int | None,
 ) -> None:
-    """Run a program.
+    """Run a program, which `family` ends if we end, with its output in the log.
 
-    Args:
-        family: Ends the program if we end.
-        command: Program and arguments.
-        environment: Variables to add to ours.
-        log: File for its output.
-        what: Its name on the bar and in an error.
-        count: Returns the number of entries that it has finished.
-        total: Number of all entries; None if it is not known.
+    Its `environment` is added to ours. `what` is its name on the bar and in an error. `count`
+    returns how many entries it has finished, of `total`; None if that is not known.
 
     Raises:
         EvaluationError: It failed.
@@ -81,6 +75,6 @@ def watch(
 
 def _past_the_proxy() -> dict[str, str]:
     """Variables that keep requests to a server on this machine away from a proxy."""
-    said = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
-    hosts = ",".join(dict.fromkeys(filter(None, [*said, "127.0.0.1", "localhost"])))
+    exempt = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
+    hosts = ",".join(dict.fromkeys(filter(None, [*exempt, "127.0.0.1", "localhost"])))
     return {"no_proxy": hosts, "NO_PROXY": hosts}

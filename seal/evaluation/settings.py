@@ -50,11 +50,7 @@ def folder_settings(
 ) -> dict[str, Any]:
     """What the answers of a model folder behind our own vLLM depend on.
 
-    Args:
-        model: The folder.
-        recipe: Resolved recipe.
-        tool_format: As for `serving_options`.
-        more: The user's arguments for vLLM.
+    `tool_format` is that of `serving_options`, `more` are the user's arguments for vLLM.
     """
     options = [*serving_options(recipe, tool_format), *more]
     return {
@@ -111,13 +107,15 @@ def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         kept = json.loads(path.read_text("utf-8"))
     except ValueError:
         raise EvaluationError(f"{path} is damaged; name another folder with --out") from None
-    differing = [key for key in {**kept, **wanted} if kept.get(key) != wanted.get(key)]
+    differing = [
+        f"{key}: {kept.get(key)!r} there, {wanted.get(key)!r} now"
+        for key in {**kept, **wanted}
+        if kept.get(key) != wanted.get(key)
+    ]
     if differing:
-        said = "; ".join(
-            f"{key}: {kept.get(key)!r} there, {wanted.get(key)!r} now" for key in differing
-        )
         raise EvaluationError(
-            f"{folder} is the evaluation of something else ({said}); name another folder with --out"
+            f"{folder} is the evaluation of something else ({'; '.join(differing)}); name another "
+            "folder with --out"
         )
 
 

@@ -67,8 +67,8 @@ def model_figures(name: str, folder: Path) -> ModelFigures:
     notes: list[str] = []
     for suite in suites:
         wanted = json.loads((suite / SETTINGS).read_text("utf-8"))
-        found, remarks = _SUITES[wanted["suite"]](suite, wanted)
-        figures |= found
+        scores, remarks = _SUITES[wanted["suite"]](suite, wanted)
+        figures |= scores
         notes += [f"{name}, {suite.name}: {remark}" for remark in remarks]
         if wanted.get("tasks"):
             notes.append(f"{name}, {suite.name}: only some tasks (--tasks {wanted['tasks']})")
@@ -86,7 +86,7 @@ def _bfcl_v3(folder: Path, wanted: Mapping[str, Any]) -> tuple[dict[str, float],
     if not log.exists() or not log.stat().st_size:
         return {}, ["not evaluated"]
     rollouts = read_log(log)
-    found = rates(suite_results(rollouts, BENCHMARK))
+    by_category = rates(suite_results(rollouts, BENCHMARK))
     done = Counter(line.category for line in rollouts if line.suite == BENCHMARK)
     expected: Mapping[str, int] = wanted.get("expected", {})
     notes = []
@@ -97,12 +97,12 @@ def _bfcl_v3(folder: Path, wanted: Mapping[str, Any]) -> tuple[dict[str, float],
             notes.append(f"{name}: {done[name]} of {expected[name]} tasks")
         else:
             continue
-        found.pop(name, None)
-        found.pop(AVERAGE, None)
+        by_category.pop(name, None)
+        by_category.pop(AVERAGE, None)
     parquet = wanted.get("parquet", [EVALUATION_FILE])[0]
     if parquet != EVALUATION_FILE:
         notes.append(f"tasks of {parquet}, {sum(expected.values())} of the benchmark")
-    return {name: rate.rate for name, rate in found.items()}, notes
+    return {name: rate.rate for name, rate in by_category.items()}, notes
 
 
 def _bfcl_v4(suite: str, column: str) -> _Reader:

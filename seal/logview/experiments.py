@@ -31,15 +31,7 @@ from seal.logview.lines import (
     parsed,
 )
 from seal.records.json_lines import BadLine
-from seal.records.loop_log import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    PHASES,
-    ROLLOUTS,
-    ROUNDS,
-    group_of,
-)
+from seal.records.loop_log import DONE, FAILED, INTERRUPTED, PHASES, ROLLOUTS, ROUNDS, group_of
 from seal.validation.log import Rollout
 from seal.validation.metrics import metrics_of_log, suite_of_pass_rate
 
@@ -115,8 +107,8 @@ class Experiments:
             for name in _folders(self.folder)
             if any((self.folder / name / part).exists() for part in ("loop", "metrics.jsonl"))
         }
-        found = [Run(self.folder, name, self._files) for name in validated | trained]
-        return sorted(found, key=lambda run: (-run.written(), run.name))
+        runs = [Run(self.folder, name, self._files) for name in validated | trained]
+        return sorted(runs, key=lambda run: (-run.written(), run.name))
 
     def run(self, name: str) -> "Run":
         """The run of a name.
@@ -170,28 +162,26 @@ class Run:
             for name, value in line.kept.data.items():
                 # A resumed run makes the steps after its checkpoint once more.
                 by_name.setdefault(name, {})[line.kept.step] = value
-        found = {name: sorted(points.items()) for name, points in sorted(by_name.items())}
-        return found, contents.faults
+        values = {name: sorted(points.items()) for name, points in sorted(by_name.items())}
+        return values, contents.faults
 
     def pass_rates(self) -> dict[str, Points]:
         """The pass rate of every validation, by suite.
 
         It is a metric. If the metrics have none of a validation's step, its log is counted.
         """
-        found: dict[str, dict[Step, float]] = {}
+        by_suite: dict[str, dict[Step, float]] = {}
         for name, points in self.metrics()[0].items():
-            suite = suite_of_pass_rate(name)
-            if suite is not None:
-                found[suite] = dict(points)
-        known = {step for by_step in found.values() for step in by_step}
+            if (suite := suite_of_pass_rate(name)) is not None:
+                by_suite[suite] = dict(points)
+        known = {step for by_step in by_suite.values() for step in by_step}
         for step in self.validation_steps():
             if step not in known:
                 rollouts = [line.kept.rollout for line in self.validation(step).lines]
                 for name, value in metrics_of_log(rollouts).items():
-                    suite = suite_of_pass_rate(name)
-                    if suite is not None:
-                        found.setdefault(suite, {})[step] = value
-        return {suite: sorted(by_step.items()) for suite, by_step in sorted(found.items())}
+                    if (suite := suite_of_pass_rate(name)) is not None:
+                        by_suite.setdefault(suite, {})[step] = value
+        return {suite: sorted(by_step.items()) for suite, by_step in sorted(by_suite.items())}
 
     def steps(self) -> list[Step]:
         """Training steps of which anything is written."""
@@ -213,14 +203,14 @@ class Run:
         labelled, faults = self._labelled(step)
         dialogues = self._dialogues(step)
         by_uid = {line.kept.uid: line for line in dialogues.lines}
-        found = []
+        rollouts = []
         for record in labelled:
             line = by_uid.pop(record.uid, None) if record.uid is not None else None
-            found.append(StepRollout(record, line.number if line else None, record.reward))
-        found += [StepRollout(None, line.number, line.kept.score) for line in by_uid.values()]
+            rollouts.append(StepRollout(record, line.number if line else None, record.reward))
+        rollouts += [StepRollout(None, line.number, line.kept.score) for line in by_uid.values()]
         # As in the file of dialogues, where the rollouts of a group stand together.
-        found.sort(key=lambda one: (one.line is None, one.line or 0))
-        return found, (*faults, *dialogues.faults)
+        rollouts.sort(key=lambda rollout: (rollout.line is None, rollout.line or 0))
+        return rollouts, (*faults, *dialogues.faults)
 
     def dialogue(self, step: Step, number: int) -> tuple[Dialogue, TrainedRollout | None]:
         """A line of a step's dialogues, with its record in the loop log if it has one.
@@ -231,7 +221,7 @@ class Run:
         """
         line = _line(self._dialogues(step), number, f"the dialogues of step {step}")
         dialogue = self._read(self.folder / "rollouts", step, line)
-        labelled = [one for one in self._labelled(step)[0] if one.uid == dialogue.uid]
+        labelled = [record for record in self._labelled(step)[0] if record.uid == dialogue.uid]
         return dialogue, labelled[-1] if labelled else None
 
     def group(self, step: Step, uid: str) -> list[Line[DialogueKey]]:
@@ -268,14 +258,14 @@ class Run:
     def _labelled(self, step: Step) -> tuple[list[TrainedRollout], tuple[str, ...]]:
         contents = self._logged_steps()
         path = self.folder / "loop" / ROLLOUTS
-        found, faults = [], list(contents.faults)
+        records, faults = [], list(contents.faults)
         for line in contents.lines:
             if line.kept == step:
                 try:
-                    found.append(parsed(TrainedRollout, object_at(path, line.offset)))
+                    records.append(parsed(TrainedRollout, object_at(path, line.offset)))
                 except BadLine as error:
                     faults.append(f"{path.name}, line {line.number}: {error}")
-        return found, tuple(faults)
+        return records, tuple(faults)
 
     def _dialogues(self, step: Step) -> Contents[DialogueKey]:
         path = _steps(self.folder / "rollouts").get(step)

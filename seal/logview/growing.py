@@ -158,9 +158,9 @@ def _writable(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, list):
-        return [_writable(one) for one in value]
+        return [_writable(item) for item in value]
     if isinstance(value, dict):
-        return {_writable(key): _writable(one) for key, one in value.items()}
+        return {_writable(key): _writable(item) for key, item in value.items()}
     return value
 
 

@@ -72,9 +72,9 @@ def cut_dialogue(prompt: str, response: str, spans: Sequence[Sequence[int]] = ()
 def _messages(header: re.Pattern[str], text: str) -> list[tuple[str, str]]:
     """(role, text) of each message."""
     pieces = header.split(text)
-    found = [("text", pieces[0])] if pieces[0].strip() else []
-    found += zip(pieces[1::2], pieces[2::2], strict=True)
-    return [(_role(role, content), content) for role, content in found]
+    messages = [("text", pieces[0])] if pieces[0].strip() else []
+    messages += zip(pieces[1::2], pieces[2::2], strict=True)
+    return [(_role(role, content), content) for role, content in messages]
 
 
 def _role(role: str, content: str) -> str:

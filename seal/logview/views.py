@@ -63,15 +63,15 @@ def sentence(text: str) -> View:
 
 def every_run(experiments: Experiments) -> View:
     """The list of runs."""
-    states = [one.state() for one in experiments.runs()]
+    states = [logs.state() for logs in experiments.runs()]
     return View("runs.html", {"states": states, "folder": str(experiments.folder)})
 
 
-def run(one: Run) -> View:
+def run(logs: Run) -> View:
     """Charts, rounds and validations of a run."""
-    rounds, faults = one.rounds()
-    _, metric_faults = one.metrics()
-    suites = one.pass_rates()
+    rounds, faults = logs.rounds()
+    _, metric_faults = logs.metrics()
+    suites = logs.pass_rates()
     previous: dict[int, list[str]] = {}
     active: list[str] = []
     for step, record in rounds.items():
@@ -81,14 +81,14 @@ def run(one: Run) -> View:
     return View(
         "run.html",
         {
-            "run": one.name,
-            "state": one.state(),
+            "run": logs.name,
+            "state": logs.state(),
             "rounds": list(reversed(rounds.values())),
             "bars": {step: charts.bar(r.turns_by_label()) for step, r in rounds.items()},
             "leading": {step: _leading(r) for step, r in rounds.items()},
             "previous": previous,
-            "unfinished": [step for step in reversed(one.steps()) if step not in rounds],
-            "validation_steps": list(reversed(one.validation_steps())),
+            "unfinished": [step for step in reversed(logs.steps()) if step not in rounds],
+            "validation_steps": list(reversed(logs.validation_steps())),
             "suites": {suite: dict(points) for suite, points in suites.items()},
             "charts": [chart for chart in (_pass_rates(suites, rounds), _labels(rounds)) if chart],
             "faults": (*faults, *metric_faults),
@@ -96,59 +96,59 @@ def run(one: Run) -> View:
     )
 
 
-def metrics(one: Run) -> View:
+def metrics(logs: Run) -> View:
     """Every metric of a run with a small drawing."""
-    by_name, faults = one.metrics()
+    by_name, faults = logs.metrics()
     rows = []
     for name, points in by_name.items():
         values = [value for _, value in points]
         line = charts.spark_line(values[-_METRIC_POINTS:])
         rows.append((name, points[-1], min(values), max(values), line))
-    return View("metrics.html", {"run": one.name, "rows": rows, "faults": faults})
+    return View("metrics.html", {"run": logs.name, "rows": rows, "faults": faults})
 
 
-def step(one: Run, step: int, filters: Filters) -> View:
+def step(logs: Run, step: int, filters: Filters) -> View:
     """A training step: what the interface said, and the rollouts."""
-    rollouts, faults = one.rollouts(step)
-    rounds, _ = one.rounds()
+    rollouts, faults = logs.rollouts(step)
+    rounds, _ = logs.rounds()
     listed = [
         Listed(
-            line=found.line,
-            task=found.record.task_id if found.record else "",
-            category=found.record.category if found.record else "",
+            line=entry.line,
+            task=entry.record.task_id if entry.record else "",
+            category=entry.record.category if entry.record else "",
             suite="",
-            reward=found.reward,
-            weight=found.record.weight if found.record else None,
-            turns=found.record.turns if found.record else (),
-            limit=_limit(found.record) if found.record else "",
+            reward=entry.reward,
+            weight=entry.record.weight if entry.record else None,
+            turns=entry.record.turns if entry.record else (),
+            limit=_limit(entry.record) if entry.record else "",
         )
-        for found in rollouts
+        for entry in rollouts
     ]
     record = rounds.get(step)
-    told = [other for other, record in rounds.items() if record.interface_shown is not None]
-    earlier = max((other for other in told if other < step), default=None)
+    shown_at = [other for other, record in rounds.items() if record.interface_shown is not None]
+    earlier = max((other for other in shown_at if other < step), default=None)
     return View(
         "step.html",
         {
-            "run": one.name,
+            "run": logs.name,
             "step": step,
             "round": record,
             "bar": charts.bar(record.turns_by_label()) if record else (),
             "earlier": earlier,
-            "change": _change(rounds, earlier, step) if step in told else [],
-            "unmatched": sum(found.record is None or found.line is None for found in rollouts),
-            "without_uid": any(found.record and found.record.uid is None for found in rollouts),
+            "change": _change(rounds, earlier, step) if step in shown_at else [],
+            "unmatched": sum(entry.record is None or entry.line is None for entry in rollouts),
+            "without_uid": any(entry.record and entry.record.uid is None for entry in rollouts),
             "kind": "steps",
             "faults": faults,
-            **_neighbours(one.steps(), step),
+            **_neighbours(logs.steps(), step),
             **listing(listed, filters),
         },
     )
 
 
-def validation(one: Run, step: int, filters: Filters) -> View:
+def validation(logs: Run, step: int, filters: Filters) -> View:
     """A validation: pass rates by category, and the rollouts."""
-    contents = one.validation(step)
+    contents = logs.validation(step)
     rollouts = [line.kept.rollout for line in contents.lines]
     listed = [
         Listed(
@@ -167,20 +167,20 @@ def validation(one: Run, step: int, filters: Filters) -> View:
     return View(
         "validation.html",
         {
-            "run": one.name,
+            "run": logs.name,
             "step": step,
             "rates": {suite: rates(suite_results(rollouts, suite)) for suite in suites},
             "kind": "validation",
             "faults": contents.faults,
-            **_neighbours(one.validation_steps(), step),
+            **_neighbours(logs.validation_steps(), step),
             **listing(listed, filters),
         },
     )
 
 
-def rollout(one: Run, step: int, line: int) -> View:
+def rollout(logs: Run, step: int, line: int) -> View:
     """The dialogue of a rollout that was trained on."""
-    dialogue, record = one.dialogue(step, line)
+    dialogue, record = logs.dialogue(step, line)
     turns, weights, spans = (
         (record.turns, record.weights, record.turn_spans) if record else ((), (), ())
     )
@@ -188,16 +188,16 @@ def rollout(one: Run, step: int, line: int) -> View:
         "kind": "steps",
         "rollout": record,
         "validated": None,
-        "group": [(other.number, other.kept.score) for other in one.group(step, dialogue.uid)],
-        **_neighbours([row.line for row in one.rollouts(step)[0] if row.line is not None], line),
+        "group": [(other.number, other.kept.score) for other in logs.group(step, dialogue.uid)],
+        **_neighbours([row.line for row in logs.rollouts(step)[0] if row.line is not None], line),
     }
-    return _dialogue(one, step, line, dialogue, turns, weights, spans, values)
+    return _dialogue(logs, step, line, dialogue, turns, weights, spans, values)
 
 
-def validated(one: Run, step: int, line: int) -> View:
+def validated(logs: Run, step: int, line: int) -> View:
     """The dialogue of a validation."""
-    dialogue, kept = one.validation_dialogue(step, line)
-    rollouts = [other.kept.rollout for other in one.validation(step).lines]
+    dialogue, kept = logs.validation_dialogue(step, line)
+    rollouts = [other.kept.rollout for other in logs.validation(step).lines]
     values = {
         "kind": "validation",
         "rollout": None,
@@ -209,11 +209,11 @@ def validated(one: Run, step: int, line: int) -> View:
         ],
         **_neighbours([other.line for other in rollouts], line),
     }
-    return _dialogue(one, step, line, dialogue, _turns(kept), (), (), values)
+    return _dialogue(logs, step, line, dialogue, _turns(kept), (), (), values)
 
 
 def _dialogue(
-    one: Run,
+    logs: Run,
     step: int,
     line: int,
     dialogue: Dialogue,
@@ -227,7 +227,7 @@ def _dialogue(
     return View(
         "dialogue.html",
         {
-            "run": one.name,
+            "run": logs.name,
             "step": step,
             "line": line,
             "dialogue": dialogue,
@@ -276,8 +276,9 @@ def _neighbours(ordered: Sequence[int], current: int) -> dict[str, int | None]:
 
 def _change(rounds: Mapping[int, Round], earlier: int | None, step: int) -> list[tuple[str, str]]:
     """Lines of the interface shown, each with "+", "-" or " " compared with an earlier round."""
-    shown = (rounds[one].interface_shown if one is not None else None for one in (earlier, step))
-    before, after = (one.text.splitlines() if one else [] for one in shown)
+    shown = [None if earlier is None else rounds[earlier].interface_shown]
+    shown.append(rounds[step].interface_shown)
+    before, after = (interface.text.splitlines() if interface else [] for interface in shown)
     lines = difflib.ndiff(before, after)
     # ndiff's "?" lines point at characters within a line.
     return [(line[0], line[2:]) for line in lines if line[0] != "?"]

@@ -81,19 +81,19 @@ def check(
     if not runs:
         return []
     compose = compose or composed(study.conf)
-    said = {run: _by_type(study.run_overrides(*run), compose) for run in runs}
-    types = {run: _taken(logs.config, said[run]) for run, logs in runs.items()}
+    run_recipes = {run: _by_type(study.run_overrides(*run), compose) for run in runs}
+    types = {run: _taken(logs.config, run_recipes[run]) for run, logs in runs.items()}
     first, *others = runs
     recipe = _by_type((), compose)
     for run, logs in runs.items():
-        _check_own_lines(logs, recipe, said[run], types[run])
-    made = {run: said[run][types[run] or FLOAT32] for run in runs}
+        _check_own_lines(logs, recipe, run_recipes[run], types[run])
+    resolved = {run: run_recipes[run][types[run] or FLOAT32] for run in runs}
     for other in others:
-        _check_configuration(runs, first, other, made)
-    told = _check_types(runs, types)
+        _check_configuration(runs, first, other, resolved)
+    notes = _check_types(runs, types)
     for wrong in _differences(runs, MUST):
         raise StudyError(f"{wrong}; compare runs of one installation and one data set")
-    return [*told, *_differences(runs, SHOULD), *_check_losses(study, runs)]
+    return [*notes, *_differences(runs, SHOULD), *_check_losses(study, runs)]
 
 
 def _by_type(overrides: Sequence[str], compose: Compose) -> ByType:
@@ -106,16 +106,16 @@ def _by_type(overrides: Sequence[str], compose: Compose) -> ByType:
     return {dtype: compose(tuple(overrides), dtype) for dtype in (FLOAT32, BFLOAT16)}
 
 
-def _asked(said: ByType) -> list[str]:
+def _asked(recipe: ByType) -> list[str]:
     """Keys that take their value from the processor."""
-    one, *others = said.values()
-    return [key for key, value in one.items() if any(two.get(key) != value for two in others)]
+    first, *others = recipe.values()
+    return [key for key, value in first.items() if any(other.get(key) != value for other in others)]
 
 
-def _taken(config: Mapping[str, Any], said: ByType) -> str | None:
+def _taken(config: Mapping[str, Any], recipe: ByType) -> str | None:
     """The type that a run's recipe took from the processor; None if it took none."""
-    keys = _asked(said)
-    fits = (dtype for dtype in said if all(config.get(key) == said[dtype][key] for key in keys))
+    keys = _asked(recipe)
+    fits = (dtype for dtype in recipe if all(config.get(key) == recipe[dtype][key] for key in keys))
     return next(fits, None) if keys else None
 
 
@@ -144,30 +144,29 @@ def types_of_the_seed(
                 f"but this processor has no instructions for it ({' or '.join(sorted(FLAGS))}); "
                 "run it on a machine that has them"
             )
-        said = _by_type(study.run_overrides(*run), compose)
-        return [f"{key}={said[dtype][key]}" for key in _asked(said)]
+        recipe = _by_type(study.run_overrides(*run), compose)
+        return [f"{key}={recipe[dtype][key]}" for key in _asked(recipe)]
     return []
 
 
-def _check_own_lines(logs: RunLogs, recipe: ByType, said: ByType, dtype: str | None) -> None:
+def _check_own_lines(logs: RunLogs, recipe: ByType, run_recipe: ByType, dtype: str | None) -> None:
     """What the study file changes of the recipe must be in the run as it is in the file now."""
-    now = said[dtype or FLOAT32]
+    now = run_recipe[dtype or FLOAT32]
     changed = {
         key
-        for one in said
-        for key in recipe[one].keys() | said[one].keys()
-        if recipe[one].get(key) != said[one].get(key)
+        for kind in run_recipe
+        for key in recipe[kind].keys() | run_recipe[kind].keys()
+        if recipe[kind].get(key) != run_recipe[kind].get(key)
     }
     wrong = [
-        key for key in sorted(changed) if now.get(key) != logs.config.get(key) and not _own(key)
+        f"{key}: {logs.config.get(key)}, not {now.get(key)}"
+        for key in sorted(changed)
+        if now.get(key) != logs.config.get(key) and not _own(key)
     ]
     if wrong:
-        shown = "; ".join(
-            f"{key}: {logs.config.get(key)}, not {now.get(key)}" for key in wrong[:_SHOWN]
-        )
         raise StudyError(
             f"{logs.name} was not made with the study's overrides as they are now: "
-            f"{shown}{_more(wrong)}. Repeat it, or undo the change of the study"
+            f"{_first_of(wrong)}. Repeat it, or undo the change of the study"
         )
 
 
@@ -175,37 +174,32 @@ def _own(key: str) -> bool:
     return any(fnmatch(key, pattern) for pattern in OWN)
 
 
-def _more(wrong: Sequence[str]) -> str:
-    return f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+def _first_of(wrong: Sequence[str]) -> str:
+    more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+    return "; ".join([*wrong[:_SHOWN], *more])
 
 
 def _check_configuration(
     runs: Mapping[tuple[str, int], RunLogs],
     first: tuple[str, int],
     other: tuple[str, int],
-    made: Mapping[tuple[str, int], Mapping[str, Any]],
+    resolved: Mapping[tuple[str, int], Mapping[str, Any]],
 ) -> None:
     """A key that must differ by what the study makes of it must have these values.
 
     Recipe, seed and processor decide that. Any other key must be equal in both runs.
     """
-    one, two = runs[first].config, runs[other].config
     wrong = []
-    for key in sorted(one.keys() | two.keys()):
-        if _own(key):
-            continue
-        expected = [made[run].get(key) for run in (first, other)]
-        if expected[0] == expected[1]:
-            differs = one.get(key) != two.get(key)
-        else:
-            differs = [one.get(key), two.get(key)] != expected
-        if differs:
-            wrong.append(key)
+    for key in sorted(runs[first].config.keys() | runs[other].config.keys()):
+        values = [runs[run].config.get(key) for run in (first, other)]
+        expected = [resolved[run].get(key) for run in (first, other)]
+        fits = values[0] == values[1] if expected[0] == expected[1] else values == expected
+        if not fits and not _own(key):
+            wrong.append(f"{key}: {values[0]} and {values[1]}")
     if wrong:
-        shown = "; ".join(f"{key}: {one.get(key)} and {two.get(key)}" for key in wrong[:_SHOWN])
         raise StudyError(
             f"{runs[first].name} and {runs[other].name} differ in more than their recipes and "
-            f"seeds: {shown}{_more(wrong)}. Repeat one of them with the study as it is"
+            f"seeds: {_first_of(wrong)}. Repeat one of them with the study as it is"
         )
 
 
@@ -217,16 +211,17 @@ def _check_types(
     for run, dtype in types.items():
         if dtype is not None:
             seeds.setdefault(run[1], {}).setdefault(dtype, []).append(runs[run].name)
-    for seed, found in seeds.items():
-        if len(found) > 1:
+    seeds_by_type: dict[str, list[str]] = {}
+    for seed, runs_by_type in seeds.items():
+        if len(runs_by_type) > 1:
             raise StudyError(
                 f"runs of seed {seed} computed in different floating-point types: "
-                f"{_grouped(found)}. Repeat those of one"
+                f"{_grouped(runs_by_type)}. Repeat those of one"
             )
-    told: dict[str, list[str]] = {}
-    for seed, found in seeds.items():
-        told.setdefault(next(iter(found)), []).append(f"seed {seed}")
-    return [f"seeds have different floating-point types: {_grouped(told)}"] if len(told) > 1 else []
+        seeds_by_type.setdefault(next(iter(runs_by_type)), []).append(f"seed {seed}")
+    if len(seeds_by_type) < 2:
+        return []
+    return [f"seeds have different floating-point types: {_grouped(seeds_by_type)}"]
 
 
 def composed(conf: Path) -> Compose:
@@ -248,14 +243,14 @@ def composed(conf: Path) -> Compose:
 def _check_losses(study: Study, runs: Mapping[tuple[str, int], RunLogs]) -> list[str]:
     """Dropped groups by recipe; refused if a recipe lost more or fewer than the baseline."""
     lost = dict.fromkeys((recipe for recipe, _ in runs), 0)
-    made = dict.fromkeys(lost, 0)
+    total = dict.fromkeys(lost, 0)
     for (recipe, _), logs in runs.items():
         lost[recipe] += sum(int(line["dropped_groups"]) for line in logs.rounds)
-        made[recipe] += len(logs.rounds) * int(logs.config["data.train_batch_size"])
+        total[recipe] += len(logs.rounds) * int(logs.config["data.train_batch_size"])
     if not any(lost.values()):
         return []
-    shares = {recipe: lost[recipe] / max(1, made[recipe]) for recipe in lost}
-    text = ", ".join(f"{recipe} {lost[recipe]} of {made[recipe]}" for recipe in lost)
+    shares = {recipe: lost[recipe] / max(1, total[recipe]) for recipe in lost}
+    text = ", ".join(f"{recipe} {lost[recipe]} of {total[recipe]}" for recipe in lost)
     baseline = shares.get(study.baseline, 0.0)
     if any(abs(share - baseline) > MOST_LOST for share in shares.values()):
         raise StudyError(
@@ -282,23 +277,23 @@ def _by_value(
 
     A record without a key that another one has counts as another value.
     """
-    told = [
-        (logs.name, dict(flat({field: _told(record, field)})))
+    records = [
+        (logs.name, dict(flat({field: _field_of(record, field)})))
         for logs in runs.values()
         for record in logs.records
     ]
-    keys = {key: None for _, values in told for key in values if key not in NOT_THE_POLICY}
-    found: dict[str, dict[str, list[str]]] = {}
+    keys = {key: None for _, values in records for key in values if key not in NOT_THE_POLICY}
+    groups: dict[str, dict[str, list[str]]] = {}
     for key in keys:
-        for name, values in told:
+        for name, values in records:
             value = str(values.get(key, ABSENT_VALUE))
-            names = found.setdefault(key, {}).setdefault(value, [])
+            names = groups.setdefault(key, {}).setdefault(value, [])
             if name not in names:
                 names.append(name)
-    return found
+    return groups
 
 
-def _told(record: Mapping[str, Any], field: str) -> Any:
+def _field_of(record: Mapping[str, Any], field: str) -> Any:
     """A field of a record, by its name with dots."""
     value: Any = record
     for name in field.split("."):

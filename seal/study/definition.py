@@ -143,7 +143,7 @@ def load_study(path: Path) -> Study:
 
 
 def _study(name: str, read: dict[str, Any]) -> Study:
-    known = [one.name for one in fields(Study) if one.name != "name"]
+    known = [attribute.name for attribute in fields(Study) if attribute.name != "name"]
     unknown = [str(key) for key in read if key not in known]
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}; there are: {', '.join(known)}")
@@ -158,20 +158,20 @@ def _study(name: str, read: dict[str, Any]) -> Study:
         if read.get(key) is not None and type(read[key]) not in kinds:
             raise ValueError(f"{key}: expected {words}, got {read[key]!r:.80}")
     values = {**read, "conf": Path(read["conf"]), "baseline": str(read["baseline"])}
-    values["recipes"] = {str(key): _texts(key, one) for key, one in read["recipes"].items()}
+    values["recipes"] = {str(key): _texts(key, texts) for key, texts in read["recipes"].items()}
     for key in ("suites", "overrides", "options"):
         if key in read:
             values[key] = _texts(key, read[key])
     values["seeds"] = _seeds("seeds", read["seeds"])
     fewer = read.get("fewer_seeds") or {}
-    values["fewer_seeds"] = {str(key): _seeds(key, one) for key, one in fewer.items()}
-    values["contrasts"] = tuple(_pair(one) for one in read.get("contrasts") or [])
+    values["fewer_seeds"] = {str(key): _seeds(key, seeds) for key, seeds in fewer.items()}
+    values["contrasts"] = tuple(_pair(pair) for pair in read.get("contrasts") or [])
     values["factorial"] = _factorial(read.get("factorial"))
     return Study(name=name, **values)
 
 
 def _texts(key: object, values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"{key}: expected a list of texts, got {values!r:.80}")
     return tuple(values)
 
@@ -196,17 +196,11 @@ def _factorial(cells: Any) -> Factorial | None:
     if len(set(named.values())) < 4:
         raise ValueError(f"factorial: a recipe is in two cells: {', '.join(named.values())}")
     first, second = factors
-    return Factorial(
-        factors=(first, second),
-        neither=named["neither"],
-        first=named[first],
-        second=named[second],
-        both=named["both"],
-    )
+    return Factorial((first, second), named["neither"], named[first], named[second], named["both"])
 
 
 def _seeds(key: object, values: Any) -> tuple[int, ...]:
-    if not isinstance(values, list) or not all(type(one) is int for one in values) or not values:
+    if not (isinstance(values, list) and values and all(type(seed) is int for seed in values)):
         raise ValueError(f"{key}: expected a list of whole numbers, got {values!r:.80}")
     if len(set(values)) < len(values):
         raise ValueError(f"{key}: a seed occurs twice: {values}")

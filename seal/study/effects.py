@@ -32,14 +32,14 @@ def effects(factorial: Factorial, scores: Mapping[str, Matrix]) -> dict[str, Mat
     >>> import numpy as np
     >>> design = Factorial(("interface", "weights"), "none", "cues", "rho", "all")
     >>> shares = {"none": 0.5, "cues": 0.375, "rho": 0.625, "all": 0.25}
-    >>> found = effects(design, {name: np.full((1, 1), share) for name, share in shares.items()})
-    >>> {name: float(matrix[0, 0]) for name, matrix in found.items()}
+    >>> added = effects(design, {name: np.full((1, 1), share) for name, share in shares.items()})
+    >>> {name: float(matrix[0, 0]) for name, matrix in added.items()}
     {'interface': -0.25, 'weights': 0.0, 'interaction': -0.25}
     """
     neither, first, second, both = (scores[recipe] for recipe in factorial.cells)
-    one, other = factorial.factors
+    first_name, second_name = factorial.factors
     return {
-        one: ((both - second) + (first - neither)) / 2,
-        other: ((both - first) + (second - neither)) / 2,
+        first_name: ((both - second) + (first - neither)) / 2,
+        second_name: ((both - first) + (second - neither)) / 2,
         INTERACTION: both - second - first + neither,
     }

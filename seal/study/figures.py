@@ -27,14 +27,14 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
             panels = {f"suite {name}, mean of the seeds (%)": suite["curves"]}
             files += _figure(panels, folder / name, scale=100)
     training = document["training"]
-    metrics = {recipe: one["metrics"] for recipe, one in training.items()}
-    names = list(dict.fromkeys(key for one in metrics.values() for key in one))
+    metrics = {recipe: curves["metrics"] for recipe, curves in training.items()}
+    names = list(dict.fromkeys(key for curves in metrics.values() for key in curves))
     for title, chosen in (
         ("training", [name for name in names if not name.startswith("label/")]),
         ("labels", [name for name in names if name.startswith("label/")]),
     ):
         panels = {
-            name: {recipe: one[name] for recipe, one in metrics.items() if name in one}
+            name: {recipe: curves[name] for recipe, curves in metrics.items() if name in curves}
             for name in chosen
         }
         if panels:
@@ -60,19 +60,19 @@ def _forest(
     name: str, figures: Iterable[Mapping[str, Any]], baseline: str, path: Path
 ) -> Iterator[Path]:
     """A suite that was played once: each recipe's mean and seeds, and its difference."""
-    rows = [one for one in figures if (one["tasks"], one["step_rule"]) == ("all", "last")]
+    rows = [row for row in figures if (row["tasks"], row["step_rule"]) == ("all", "last")]
     titles = (f"suite {name}, mean and seeds (%)", f"difference to {baseline} (points)")
     figure, (scores, differences) = _panels(titles)
-    for place, one in enumerate(rows):
+    for place, row in enumerate(rows):
         colour = COLOURS[place % len(COLOURS)]
-        _estimate(scores, one["mean"], place, colour)
-        seeds = [100 * score for score in one["by_seed"]]
+        _estimate(scores, row["mean"], place, colour)
+        seeds = [100 * score for score in row["by_seed"]]
         scores.plot(seeds, [place + 0.2] * len(seeds), "|", color=colour)
-        if one.get("against_baseline"):
-            _estimate(differences, one["against_baseline"]["difference"], place, colour)
+        if row.get("against_baseline"):
+            _estimate(differences, row["against_baseline"]["difference"], place, colour)
     differences.axvline(0, color="black", linewidth=1)
     for axes in (scores, differences):
-        axes.set_yticks(range(len(rows)), [one["recipe"] for one in rows])
+        axes.set_yticks(range(len(rows)), [row["recipe"] for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(alpha=0.3)
     yield from _saved(figure, path)
@@ -87,15 +87,18 @@ def _estimate(axes: Any, estimate: Mapping[str, Any], place: int, colour: str) -
 
 def _timeline(training: Mapping[str, Any], path: Path) -> Iterator[Path]:
     """A panel for each recipe that had an interface: in how many runs each part was on."""
-    shown = {recipe: one for recipe, one in training.items() if one["interface"]}
+    shown = {recipe: curves for recipe, curves in training.items() if curves["interface"]}
     if not shown:
         return
-    parts = sorted({part for one in shown.values() for part in one["interface"]}, reverse=True)
+    parts = sorted(
+        {part for curves in shown.values() for part in curves["interface"]}, reverse=True
+    )
     figure, every = _panels(shown)
-    for axes, one in zip(every, shown.values(), strict=True):
-        steps = sorted({int(step) for by_step in one["metrics"].values() for step in by_step})
+    for axes, curves in zip(every, shown.values(), strict=True):
+        steps = sorted({int(step) for by_step in curves["metrics"].values() for step in by_step})
         on = [
-            [one["interface"].get(part, {}).get(str(step), 0) for step in steps] for part in parts
+            [curves["interface"].get(part, {}).get(str(step), 0) for step in steps]
+            for part in parts
         ]
         mesh = axes.pcolormesh(steps, parts, on, cmap="Blues", vmin=0, vmax=1, edgecolors="white")
         axes.set_xlabel("training step")

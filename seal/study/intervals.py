@@ -65,8 +65,8 @@ def mean(
         scenarios: The scenario of each task; None: every task has its own.
 
     >>> scores = np.array([[0.0, 1.0, 0.5, 0.5], [0.5, 1.0, 0.5, 1.0]])
-    >>> found = mean(scores, ["a", "a", "b", "b"])
-    >>> found.value, found.low < 0.625 < found.high
+    >>> estimate = mean(scores, ["a", "a", "b", "b"])
+    >>> estimate.value, estimate.low < 0.625 < estimate.high
     (0.625, True)
     """
     tasks = scores.shape[1]
@@ -122,8 +122,8 @@ def probability_of_improvement(scores: Matrix, baseline: Matrix) -> Estimate:
         won: Matrix = (np.sign(difference) + 1) / 2
         return np.asarray(won.mean(axis=(-1, -2, -3)))
 
-    found = [chance(ours, theirs) for ours, theirs in _drawn(np.stack([scores, baseline]))]
-    return _plain(float(chance(scores, baseline)), np.array(found), scores.shape)
+    drawn = [chance(ours, theirs) for ours, theirs in _drawn(np.stack([scores, baseline]))]
+    return _plain(float(chance(scores, baseline)), np.array(drawn), scores.shape)
 
 
 def pass_at(passes: Matrix, rollouts: int, k: int) -> Matrix:

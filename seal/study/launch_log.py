@@ -47,29 +47,29 @@ def read_launches(folder: Path) -> dict[str, Launches]:
 
 
 def _launches(lines: Sequence[Mapping[str, Any]]) -> dict[str, Launches]:
-    found: dict[str, Launches] = {}
+    launches: dict[str, Launches] = {}
     for line in lines:
-        before, code = found.get(line["run"], Launches()), line["code"]
-        found[line["run"]] = Launches(
+        before, code = launches.get(line["run"], Launches()), line["code"]
+        launches[line["run"]] = Launches(
             total=before.total + 1,
             failed=before.failed + (code not in (0, INTERRUPTED_CODE)),
             finished=before.finished or code == 0,
             seconds=before.seconds + line["ended"] - line["started"],
             shared=before.shared or any(_overlap(line, other) for other in lines),
         )
-    return found
+    return launches
 
 
-def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _overlap(launch: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether launches of two runs at the same place overlap by more than starts and ends do."""
-    together = min(one["ended"], other["ended"]) - max(one["started"], other["started"])
-    elsewhere = one["run"] == other["run"] or one["place"] != other["place"]
+    together = min(launch["ended"], other["ended"]) - max(launch["started"], other["started"])
+    elsewhere = launch["run"] == other["run"] or launch["place"] != other["place"]
     return not elsewhere and bool(together > _SECONDS)
 
 
 def run_minutes(launches: Mapping[str, Launches]) -> float | None:
     """Mean minutes of a finished run, all its launches together; None if none has finished."""
-    spent = [one.seconds for one in launches.values() if one.finished]
+    spent = [run.seconds for run in launches.values() if run.finished]
     return sum(spent) / len(spent) / 60 if spent else None
 
 

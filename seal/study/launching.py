@@ -87,7 +87,7 @@ def keep_study(root: Path, study: Study, to: Path) -> None:
         folder, archive = Path(name), to / ARCHIVE
         if archive.is_file():
             unpack(archive, folder)
-        for run in [study.run_name(*one) for one in study.runs()]:
+        for run in [study.run_name(*pair) for pair in study.runs()]:
             if (root / "launcher_record" / run / "config.yaml").is_file():
                 try:
                     keep(root, run, folder)
@@ -151,14 +151,14 @@ def _types(
         for run, logs in states.items()
         if logs.state == FINISHED or _goes_on(root, logs.name)
     }
-    found = {}
+    overrides = {}
     for run, logs in states.items():
         if logs.state != FINISHED:
             try:
-                found[run] = types_of_the_seed(study, begun, run, compose)
+                overrides[run] = types_of_the_seed(study, begun, run, compose)
             except StudyError as error:
                 console.print(str(error), style="red")
-    return found
+    return overrides
 
 
 def run_all(
@@ -175,7 +175,7 @@ def run_all(
         StudyError: The runs go to clusters whose nodes would not reach an environment service.
         KeyboardInterrupt: On Ctrl-C, after the running launches have ended.
     """
-    reachable = any(one.startswith("env_service.env_url=") for one in study.overrides)
+    reachable = any(override.startswith("env_service.env_url=") for override in study.overrides)
     if any(place is not None for place in places) and not reachable:
         raise StudyError(
             "on a cluster every node asks the environment service: start one that all of them "
@@ -190,14 +190,14 @@ def run_all(
     finished = sum(logs.state == FINISHED for logs in states.values())
     free, under_way, failed = list(places), list[_Launch](), dict[str, int]()
     with _progress(console) as progress:
-        bar = progress.add_task(study.name, total=len(states), said="")
+        bar = progress.add_task(study.name, total=len(states), status="")
         try:
             while waiting or under_way:
                 while waiting and free:
                     run = waiting.pop(0)
                     under_way.append(_start(root, study, *run, free.pop(0), types[run]))
                 time.sleep(1.0)
-                for launch in [one for one in under_way if one.process.poll() is not None]:
+                for launch in [launch for launch in under_way if launch.process.poll() is not None]:
                     under_way.remove(launch)
                     free.append(launch.place)
                     code = _note(folder, launch)
@@ -210,9 +210,9 @@ def run_all(
                         log = folder / f"{launch.name}.log"
                         console.print(f"{launch.name} failed, see {log}", style="red")
                 left = (len(waiting) + len(under_way)) / len(places)
-                steps = {one.shown: _step(root, one.name) for one in under_way}
-                said = _said(steps, run_minutes(read_launches(folder)) or study.minutes, left)
-                progress.update(bar, completed=finished, said=said)
+                steps = {launch.shown: _step(root, launch.name) for launch in under_way}
+                status = _status(steps, run_minutes(read_launches(folder)) or study.minutes, left)
+                progress.update(bar, completed=finished, status=status)
         finally:
             _end(folder, under_way)
     return failed
@@ -253,7 +253,7 @@ def _end(folder: Path, under_way: Sequence[_Launch]) -> None:
         _note(folder, launch)
 
 
-def _said(steps: Mapping[str, int], minutes: float | None, left: float) -> str:
+def _status(steps: Mapping[str, int], minutes: float | None, left: float) -> str:
     """The running launches, and the time that is left."""
     now = ", ".join(f"{run} step {step}" for run, step in steps.items())
     return now if minutes is None else f"{now}; about {left * minutes / 60:.1f} h left"
@@ -271,7 +271,7 @@ def _progress(console: Console) -> Progress:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[status]}"),
         console=console,
         refresh_per_second=1,
     )

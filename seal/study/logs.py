@@ -154,9 +154,9 @@ def keep(root: Path, name: str, to: Path) -> None:
     new_record, new_experiment, new_validation = places(to, name)
     for earlier in (new_record, new_experiment, new_validation):
         shutil.rmtree(earlier, ignore_errors=True)
-    for path in [one for one in _launches(record) if one.is_file()]:
+    for path in filter(Path.is_file, _launches(record)):
         _write(new_record / path.relative_to(record), path.read_text("utf-8"))
-    for path in [one for one in _records(record) if one.is_file()]:
+    for path in filter(Path.is_file, _records(record)):
         text = json.dumps(_publishable(json.loads(path.read_text("utf-8"))), indent=2)
         _write(new_record / path.relative_to(record), text + "\n")
     for name_of_log, kept in ((ROUNDS, _KEPT_OF_A_ROUND), (PHASES, ("time", "phase", "step"))):
@@ -171,11 +171,11 @@ def keep(root: Path, name: str, to: Path) -> None:
             "step": step,
             "data": {
                 key: value
-                for key, value in one.items()
+                for key, value in metrics.items()
                 if key in _KEPT_OF_METRICS or key.startswith(_KEPT_PREFIX)
             },
         }
-        for step, one in _metrics(experiment).items()
+        for step, metrics in _metrics(experiment).items()
     )
     _write_lines(new_experiment / "metrics.jsonl", steps, ("step", "data"))
     for path in sorted(validation.glob("*.jsonl")):
@@ -230,11 +230,11 @@ def _without_reasons(rollout: dict[str, Any]) -> dict[str, Any]:
 def _metrics(experiment: Path) -> dict[int, dict[str, float]]:
     """By step; if a resumed run made a step again, the later values count."""
     earlier = sorted(experiment.glob("metrics.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
-    found: dict[int, dict[str, float]] = {}
+    by_step: dict[int, dict[str, float]] = {}
     for path in [*earlier, experiment / "metrics.jsonl"]:
         for line in LineReader(path).new():
-            found.setdefault(int(line["step"]), {}).update(line["data"])
-    return found
+            by_step.setdefault(int(line["step"]), {}).update(line["data"])
+    return by_step
 
 
 def _write(path: Path, text: str) -> None:

@@ -56,19 +56,19 @@ def _suite(name: str, suite: Mapping[str, Any], study: Mapping[str, Any]) -> Ite
     yield f"![Scores of suite {name}]({name}.svg)\n"
     for kind, rules, part in _tables(suite["figures"]):
         which = "" if kind == "all" else f", {kind}"
-        said = ", also ".join(RULES[rule] for rule in rules)
+        heading = ", also ".join(RULES[rule] for rule in rules)
         declared = f" ({study['declared_step']})" if "declared" in rules else ""
-        yield f"### {said.capitalize()}{declared}{which}\n"
+        yield f"### {heading.capitalize()}{declared}{which}\n"
         yield from _table(part, study["seeds"])
         shown = {"tasks": kind, "step_rule": part[0]["step_rule"]}
-        for one in suite["factorial"]:
-            if shown.items() <= one.items():
-                yield from _effects(one, study)
-    if any(value is not None for one in suite["tokens"].values() for value in one.values()):
+        for effects in suite["factorial"]:
+            if shown.items() <= effects.items():
+                yield from _effects(effects, study)
+    if any(value is not None for tokens in suite["tokens"].values() for value in tokens.values()):
         yield "Mean tokens of a dialogue after its prompt, at the last step:\n"
         yield from _head("recipe", "passed", "failed")
-        for recipe, one in suite["tokens"].items():
-            cells = ("-" if value is None else f"{value:.0f}" for value in one.values())
+        for recipe, tokens in suite["tokens"].items():
+            cells = ("-" if value is None else f"{value:.0f}" for value in tokens.values())
             yield _row(recipe, *cells)
         yield ""
     selection = suite["selection"]
@@ -88,14 +88,14 @@ def _tables(
 
     Rules that name the same steps share a table.
     """
-    for kind in dict.fromkeys(one["tasks"] for one in figures):
+    for kind in dict.fromkeys(figure["tasks"] for figure in figures):
         by_rule: dict[str, list[Mapping[str, Any]]] = {}
-        for one in figures:
-            if one["tasks"] == kind:
-                by_rule.setdefault(one["step_rule"], []).append(one)
+        for figure in figures:
+            if figure["tasks"] == kind:
+                by_rule.setdefault(figure["step_rule"], []).append(figure)
         same: dict[str, list[str]] = {}
         for rule, part in by_rule.items():
-            steps = str([(one["recipe"], one["steps"]) for one in part])
+            steps = str([(figure["recipe"], figure["steps"]) for figure in part])
             same.setdefault(steps, []).append(rule)
         for rules in same.values():
             # The primary comparison's marks are in the figures of its rule, the declared step.
@@ -103,7 +103,7 @@ def _tables(
 
 
 def _table(figures: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Iterator[str]:
-    sampled = [one for one in figures if "pass_at" in one]
+    sampled = [figure for figure in figures if "pass_at" in figure]
     ks = list(sampled[0]["pass_at"]) if sampled else []
     yield from _head(
         *("recipe", "seeds", "steps", "mean", "by seed", "interquartile mean"),
@@ -111,25 +111,25 @@ def _table(figures: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Iterat
         *(f"pass^{k}" for k in ks),
         *("difference", "probability of improvement"),
     )
-    for one in figures:
-        difference, improvement = _against(one.get("against_baseline"), seeds)
+    for figure in figures:
+        difference, improvement = _against(figure.get("against_baseline"), seeds)
         yield _row(
-            one["recipe"],
-            str(len(one["seeds"])),
-            ", ".join(str(step) for step in dict.fromkeys(one["steps"])),
-            _points(one["mean"]),
-            ", ".join(f"{100 * value:.1f}" for value in one["by_seed"]),
-            _points(one["interquartile_mean"]) if "interquartile_mean" in one else "-",
-            *(_points(one["pass_at"][k]) for k in ks),
-            *(_points(one["pass_all"][k]) for k in ks),
+            figure["recipe"],
+            str(len(figure["seeds"])),
+            ", ".join(str(step) for step in dict.fromkeys(figure["steps"])),
+            _points(figure["mean"]),
+            ", ".join(f"{100 * value:.1f}" for value in figure["by_seed"]),
+            _points(figure["interquartile_mean"]) if "interquartile_mean" in figure else "-",
+            *(_points(figure["pass_at"][k]) for k in ks),
+            *(_points(figure["pass_all"][k]) for k in ks),
             difference,
             improvement,
         )
     yield ""
     contrasts = [
-        (f"`{one['recipe']}` - `{other}`", *_against(found, seeds))
-        for one in figures
-        for other, found in one["contrasts"].items()
+        (f"`{figure['recipe']}` - `{other}`", *_against(contrast, seeds))
+        for figure in figures
+        for other, contrast in figure["contrasts"].items()
     ]
     if contrasts:
         yield from _head("contrast", "difference", "probability of improvement")
@@ -137,19 +137,19 @@ def _table(figures: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Iterat
         yield ""
 
 
-def _effects(found: Mapping[str, Any], study: Mapping[str, Any]) -> Iterator[str]:
+def _effects(effects: Mapping[str, Any], study: Mapping[str, Any]) -> Iterator[str]:
     """Main effects and interaction of a 2 x 2 design."""
     design = study["factorial"]
-    one, other = design["factors"]
+    first, second = design["factors"]
     yield (
-        f"Main effects of {one} and {other}, and their interaction: `{design['first']}` has {one} "
-        f"alone, `{design['second']}` has {other} alone, `{design['both']}` both, "
+        f"Main effects of {first} and {second}, and their interaction: `{design['first']}` has "
+        f"{first} alone, `{design['second']}` has {second} alone, `{design['both']}` both, "
         f"`{design['neither']}` neither.\n"
     )
     yield from _head("effect", "points")
-    for name, estimate in found["effects"].items():
+    for name, estimate in effects["effects"].items():
         named = name if name == INTERACTION else f"main effect of {name}"
-        yield _row(named, _points(estimate, sign=True) + _seeds(found["seeds"], study["seeds"]))
+        yield _row(named, _points(estimate, sign=True) + _seeds(effects["seeds"], study["seeds"]))
     yield ""
 
 
@@ -157,9 +157,9 @@ def _against(against: Mapping[str, Any] | None, seeds: Sequence[int]) -> tuple[s
     """A difference and a probability of improvement as cells."""
     if against is None:
         return "-", "-"
-    found = against["difference"]
-    mark = "**" if found["notable"] else ""
-    difference = f"{mark}{_points(found, sign=True)}{mark}{_seeds(against['seeds'], seeds)}"
+    estimate = against["difference"]
+    mark = "**" if estimate["notable"] else ""
+    difference = f"{mark}{_points(estimate, sign=True)}{mark}{_seeds(against['seeds'], seeds)}"
     return difference, _points(against["probability_of_improvement"])
 
 
@@ -177,7 +177,7 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     yield "Mean over all steps and seeds:\n"
     yield from _by_recipe("", training, "metrics", _mean_of_steps)
     yield "Parts of the learning interface, share of the rounds after which each was on:\n"
-    if not any(one["interface"] for one in training.values()):
+    if not any(recipe["interface"] for recipe in training.values()):
         yield "none was on in any run.\n"
         return
     yield "![Parts of the interface over training](interface.svg)\n"
@@ -189,8 +189,8 @@ def _by_recipe(
 ) -> Iterator[str]:
     """A table with a column for each recipe and a row for each name among its `kind`."""
     yield from _head(head, *training)
-    for name in dict.fromkeys(name for one in training.values() for name in one[kind]):
-        yield _row(f"`{name}`", *(cell(one, name) for one in training.values()))
+    for name in dict.fromkeys(name for recipe in training.values() for name in recipe[kind]):
+        yield _row(f"`{name}`", *(cell(recipe, name) for recipe in training.values()))
     yield ""
 
 
@@ -210,15 +210,14 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
     yield from _head(
         "recipe", "tokens (prompts included)", "s a step", "wall min", "core hours", "GPU hours"
     )
-    for recipe, one in cost.items():
-        step = "-" if one["step_s"] is None else f"{one['step_s']:.1f}"
+    for recipe, means in cost.items():
         yield _row(
             recipe,
-            f"{one['tokens']:,.0f}",
-            step,
-            f"{one['wall_s'] / 60:.1f}",
-            f"{one['core_hours']:.2f}",
-            f"{one['gpu_hours']:.2f}",
+            f"{means['tokens']:,.0f}",
+            "-" if means["step_s"] is None else f"{means['step_s']:.1f}",
+            f"{means['wall_s'] / 60:.1f}",
+            f"{means['core_hours']:.2f}",
+            f"{means['gpu_hours']:.2f}",
         )
 
 

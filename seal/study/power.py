@@ -5,6 +5,7 @@ recipes that is significant with a probability of 0.8, by simulation.
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +53,7 @@ def sureness(runs: int) -> tuple[float, float]:
 
     From the chi-squared distribution with runs - 1 degrees of freedom.
 
-    >>> [round(one, 2) for one in sureness(2)], [round(one, 2) for one in sureness(5)]
+    >>> [round(end, 2) for end in sureness(2)], [round(end, 2) for end in sureness(5)]
     ([0.45, 31.91], [0.6, 2.87])
     """
     free, tail = runs - 1, (1 - LEVEL) / 2
@@ -60,7 +61,7 @@ def sureness(runs: int) -> tuple[float, float]:
     return low, high
 
 
-def detectable(found: Spread, seeds: int, tasks: int, comparisons: int = 1) -> float | None:
+def detectable(measured: Spread, seeds: int, tasks: int, comparisons: int = 1) -> float | None:
     """The smallest difference, as a share, that is found with probability POWER.
 
     It is found if it is the most significant of so many comparisons and remains so after their
@@ -70,23 +71,19 @@ def detectable(found: Spread, seeds: int, tasks: int, comparisons: int = 1) -> f
     """
     draw = np.random.default_rng(0)
     shape = (TRIALS, seeds, tasks)
-    noise = draw.normal(0, np.sqrt(2) * found.noise, shape)
-    runs = draw.normal(0, np.sqrt(2) * found.seeds, (TRIALS, seeds, 1))
-    low, high = 0, round(0.5 / STEP)
+    noise = draw.normal(0, np.sqrt(2) * measured.noise, shape)
+    runs = draw.normal(0, np.sqrt(2) * measured.seeds, (TRIALS, seeds, 1))
     level = (1 - LEVEL) / comparisons
-    if _power(runs + noise + high * STEP, level) < POWER:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _power(runs + noise + middle * STEP, level) < POWER:
-            low = middle
-        else:
-            high = middle
-    return high * STEP
+
+    def enough(steps: int) -> bool:
+        return _power(runs + noise + steps * STEP, level) >= POWER
+
+    most = round(0.5 / STEP)
+    return bisect_left(range(most), True, lo=1, key=enough) * STEP if enough(most) else None
 
 
 def _power(trials: Matrix, level: float) -> float:
     """Share of the trials (trials, seeds, tasks) with a p-value below a level."""
     categories = ["all"] * trials.shape[-1]
-    p_values = [mean(one, categories).p_value for one in trials]
+    p_values = [mean(trial, categories).p_value for trial in trials]
     return float(np.mean([p_value is not None and p_value < level for p_value in p_values]))

@@ -66,7 +66,7 @@ def report(
     notes = check(study, finished, compose)
     suites = {name: read_suite(name, finished) for name in study.suites}
     _check_declared(study, finished)
-    recipes = [name for name in study.recipes if any(one == name for one, _ in finished)]
+    recipes = [name for name in study.recipes if any(recipe == name for recipe, _ in finished)]
     return {
         "study": {**asdict(study), "conf": str(study.conf)},
         "runs": [
@@ -104,11 +104,11 @@ def _check_declared(study: Study, runs: Runs) -> None:
 
 def _notes(runs: Mapping[tuple[str, int], RunLogs], launches: Mapping[str, Launches]) -> list[str]:
     notes = []
-    total = sum(one.total for one in launches.values())
-    failed = sum(one.failed for one in launches.values())
+    total = sum(run.total for run in launches.values())
+    failed = sum(run.failed for run in launches.values())
     if failed:
         notes.append(f"{failed} of {total} launches failed")
-    shared = [name for name, one in launches.items() if one.shared]
+    shared = [name for name, run in launches.items() if run.shared]
     if shared:
         notes.append(
             f"{len(shared)} of {len(launches)} runs shared the machine with another one for a part "
@@ -158,10 +158,7 @@ def _suite(
         "rollouts": suite.rollouts,
         "figures": suite_figures(suite, study, runs, recipes, left_out),
         "factorial": suite_effects(suite, study, runs, recipes, left_out),
-        "selection": {
-            "against": reference,
-            "optimism": optimism(suite, study, runs, reference),
-        },
+        "selection": {"against": reference, "optimism": optimism(suite, study, runs, reference)},
         "curves": {recipe: _bands(curve(suite.name, recipe, runs)) for recipe in recipes},
         "tokens": {recipe: _tokens(suite, recipe, study, runs) for recipe in recipes},
     }
@@ -172,7 +169,7 @@ def _tokens(suite: Suite, recipe: str, study: Study, runs: Runs) -> dict[str, fl
 
     Counted at the last step of its runs. None: there is no such rollout, or the log has no tokens.
     """
-    found: dict[str, list[int]] = {"passed": [], "failed": []}
+    lengths: dict[str, list[int]] = {"passed": [], "failed": []}
     for (name, _), logs in runs.items():
         if name != recipe:
             continue
@@ -180,8 +177,8 @@ def _tokens(suite: Suite, recipe: str, study: Study, runs: Runs) -> dict[str, fl
         for rollout in logs.validations.get(step, ()) if step is not None else ():
             if rollout.suite == suite.name and rollout.response_tokens is not None:
                 outcome = "passed" if rollout.score > 0 else "failed"
-                found[outcome].append(rollout.response_tokens)
-    return {outcome: fmean(tokens) if tokens else None for outcome, tokens in found.items()}
+                lengths[outcome].append(rollout.response_tokens)
+    return {outcome: fmean(tokens) if tokens else None for outcome, tokens in lengths.items()}
 
 
 def _training(recipe: str, runs: Runs) -> dict[str, Any]:
@@ -218,19 +215,19 @@ def _label_shares(labels: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
 
 def _bands(by_step: Mapping[int, Sequence[float]]) -> dict[str, dict[str, float | None]]:
     """Mean over seeds at each step, with a 95 % interval (Student's t) if there are two seeds."""
-    found = {}
+    bands = {}
     for step, values in sorted(by_step.items()):
         middle, half = fmean(values), None
         if len(values) > 1:
             quantile = float(stats.t.ppf((1 + intervals.LEVEL) / 2, len(values) - 1))
             half = quantile * stdev(values) / math.sqrt(len(values))
-        found[str(step)] = {
+        bands[str(step)] = {
             "mean": middle,
             "low": None if half is None else middle - half,
             "high": None if half is None else middle + half,
             "seeds": len(values),
         }
-    return found
+    return bands
 
 
 def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str, float | None]:
@@ -243,14 +240,14 @@ def _cost(recipe: str, runs: Runs, launches: Mapping[str, Launches]) -> dict[str
     costs: dict[str, list[float]] = {"tokens": [], "step_s": []}
     for logs in (logs for (name, _), logs in runs.items() if name == recipe):
         every = logs.metrics.values()
-        steps = [one["timing_s/step"] for one in every if "timing_s/step" in one]
+        steps = [metrics["timing_s/step"] for metrics in every if "timing_s/step" in metrics]
         costs["step_s"] += [fmean(steps)] if steps else []
         launched = launches.get(logs.name)
-        testing = sum(one.get("timing_s/testing", 0.0) for one in every)
+        testing = sum(metrics.get("timing_s/testing", 0.0) for metrics in every)
         wall = launched.seconds if launched else sum(steps) + testing
         cores = int(logs.config["trainer.nnodes"]) * int(logs.records[0]["machine"]["cores"] or 1)
         for key, value in {
-            "tokens": sum(one.get("perf/total_num_tokens", 0.0) for one in every),
+            "tokens": sum(metrics.get("perf/total_num_tokens", 0.0) for metrics in every),
             "wall_s": wall,
             "core_hours": wall * cores / 3600,
             "gpu_hours": wall * gpus(logs.config) / 3600,
@@ -277,8 +274,8 @@ def training_tasks(root: Path, config: Mapping[str, Any]) -> list[str]:
 
     named = config["data.train_files"]
     tasks = []
-    for one in named if isinstance(named, list) else [named]:
-        path = root / str(one)
+    for file in named if isinstance(named, list) else [named]:
+        path = root / str(file)
         if path.is_file():
             rows = pyarrow.parquet.read_table(path, columns=["extra_info"]).to_pylist()
             tasks += [str(row["extra_info"]["task_id"]) for row in rows]

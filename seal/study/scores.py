@@ -60,13 +60,12 @@ def read_suite(name: str, runs: Runs) -> Suite:
         StudyError: A run has no such suite, or has other steps, tasks or numbers of rollouts than
             another.
     """
-    found: dict[str, str] | None = None
-    rollouts = 0
+    suites: list[Suite] = []
     first = next(iter(runs.values()))
     for logs in runs.values():
         steps = _steps(name, logs)
         if not steps:
-            known = {one.suite for every in logs.validations.values() for one in every}
+            known = {rollout.suite for log in logs.validations.values() for rollout in log}
             raise StudyError(
                 f"{logs.name} has no validation of suite {name!r}; there are: "
                 f"{', '.join(sorted(known)) or 'none'}"
@@ -80,15 +79,13 @@ def read_suite(name: str, runs: Runs) -> Suite:
             results = suite_results(logs.validations[step], name)
             tasks = {task: result.category for task, result in sorted(results.items())}
             counts = {result.rollouts for result in results.values()}
-            if found is None:
-                found, rollouts = tasks, min(counts)
-            if tasks != found or counts != {rollouts}:
+            suites.append(Suite(name, tuple(tasks), tuple(tasks.values()), min(counts)))
+            if suites[-1] != suites[0] or len(counts) > 1:
                 raise StudyError(
                     f"{logs.name}, step {step}, suite {name!r}: other tasks, or other numbers of "
                     "rollouts, than in the study's first run; was a validation cut off?"
                 )
-    assert found is not None
-    return Suite(name, tuple(found), tuple(found.values()), rollouts)
+    return suites[0]
 
 
 def step_of(rule: str, suite: str, logs: RunLogs, study: Study) -> int | None:
@@ -135,12 +132,12 @@ def counted(suite: Suite, recipe: str, rule: str, runs: Runs, study: Study) -> C
 
 def curve(suite: str, recipe: str, runs: Runs) -> dict[int, list[float]]:
     """Averages of categories at each validated step, one for each seed."""
-    found: dict[int, list[float]] = {}
+    by_step: dict[int, list[float]] = {}
     for (name, _), logs in sorted(runs.items()):
         if name == recipe:
             for step in _steps(suite, logs):
-                found.setdefault(step, []).append(average(suite, logs, step))
-    return found
+                by_step.setdefault(step, []).append(average(suite, logs, step))
+    return by_step
 
 
 def optimism(suite: Suite, study: Study, runs: Runs, reference: str) -> float | None:
@@ -162,5 +159,5 @@ def _steps(suite: str, logs: RunLogs) -> list[int]:
     return sorted(
         step
         for step, rollouts in logs.validations.items()
-        if any(one.suite == suite for one in rollouts)
+        if any(rollout.suite == suite for rollout in rollouts)
     )

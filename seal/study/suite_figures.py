@@ -42,16 +42,16 @@ def suite_figures(
     by_rule = _by_rule(suite, study, runs, recipes)
     figures = []
     for kind, columns in _kinds_of_tasks(suite, left_out).items():
-        for (rule, recipe), found in by_rule.items():
+        for (rule, recipe), ours in by_rule.items():
             figure: dict[str, Any] = {"tasks": kind, "step_rule": rule, "recipe": recipe}
-            figure |= _figure(suite, columns, found)
+            figure |= _figure(suite, columns, ours)
             baseline = by_rule.get((rule, study.baseline))
             if recipe != study.baseline and baseline is not None:
-                figure["against_baseline"] = _against(suite, columns, found, baseline)
+                figure["against_baseline"] = _against(suite, columns, ours, baseline)
             figure["contrasts"] = {
-                other: _against(suite, columns, found, by_rule[rule, other])
-                for one, other in study.contrasts
-                if one == recipe and (rule, other) in by_rule
+                other: _against(suite, columns, ours, by_rule[rule, other])
+                for first, other in study.contrasts
+                if first == recipe and (rule, other) in by_rule
             }
             figures.append(figure)
     if suite.name == study.suites[0]:
@@ -75,7 +75,7 @@ def suite_effects(
     if design is None or not common:
         return []
     by_rule = _by_rule(suite, study, runs, recipes)
-    found = []
+    rows = []
     for kind, columns in _kinds_of_tasks(suite, left_out).items():
         for rule in dict.fromkeys(rule for rule, _ in by_rule):
             scores = {
@@ -86,8 +86,8 @@ def suite_effects(
                 most = 2.0 if name == INTERACTION else 1.0
                 estimate = intervals.mean(matrix, *_kinds(suite, columns))
                 estimates[name] = asdict(_within(estimate, -most, most))
-            found.append({"tasks": kind, "step_rule": rule, "seeds": common, "effects": estimates})
-    return found
+            rows.append({"tasks": kind, "step_rule": rule, "seeds": common, "effects": estimates})
+    return rows
 
 
 def common_seeds(study: Study, runs: Runs) -> list[int]:
@@ -100,19 +100,19 @@ def _by_rule(
     suite: Suite, study: Study, runs: Runs, recipes: Sequence[str]
 ) -> dict[tuple[str, str], Counted]:
     """Passes by rule and recipe."""
-    found: dict[tuple[str, str], Counted] = {}
+    by_rule: dict[tuple[str, str], Counted] = {}
     for rule in RULES:
         named = {recipe: counted(suite, recipe, rule, runs, study) for recipe in recipes}
         # A rule that names no step of some recipe compares nothing.
         if all(named.values()):
-            found |= {(rule, recipe): one for recipe, one in named.items() if one is not None}
-    return found
+            by_rule |= {(rule, recipe): passes for recipe, passes in named.items() if passes}
+    return by_rule
 
 
 def _kinds_of_tasks(suite: Suite, left_out: Mapping[str, frozenset[str]]) -> dict[str, list[int]]:
     """Columns of all tasks, and of what remains of them where something is left out."""
     columns = {kind: suite.columns(without) for kind, without in left_out.items()}
-    some = {kind: one for kind, one in columns.items() if 0 < len(one) < len(suite.tasks)}
+    some = {kind: chosen for kind, chosen in columns.items() if 0 < len(chosen) < len(suite.tasks)}
     return {ALL: suite.columns(frozenset()), **some}
 
 
@@ -122,19 +122,19 @@ def _figure(suite: Suite, columns: Sequence[int], runs: Counted) -> dict[str, An
     kinds = _kinds(suite, columns)
     n = suite.rollouts
     scores = chosen / n
-    found: dict[str, Any] = {
+    figure: dict[str, Any] = {
         "seeds": runs.seeds,
         "steps": runs.steps,
         "by_seed": [intervals.mean(row[None], kinds[0]).value for row in scores],
         "mean": _share(intervals.mean(scores, *kinds)),
     }
     if n > 1:  # a mean of single passes and failures is nearly always 0 or 1
-        found["interquartile_mean"] = asdict(intervals.interquartile_mean(scores))
+        figure["interquartile_mean"] = asdict(intervals.interquartile_mean(scores))
         for name, share in (("pass_at", intervals.pass_at), ("pass_all", intervals.pass_all)):
-            found[name] = {
+            figure[name] = {
                 str(k): _share(intervals.mean(share(chosen, n, k), *kinds)) for k in _ks(n)
             }
-    return found
+    return figure
 
 
 def _share(estimate: intervals.Estimate) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def _against(
     both = [seed for seed in ours.seeds if seed in baseline.seeds]
     if not both:
         return None
-    one, two = (_scores(suite, columns, each, both) for each in (ours, baseline))
-    difference = intervals.mean(one - two, *_kinds(suite, columns))
+    scores, others = (_scores(suite, columns, recipe, both) for recipe in (ours, baseline))
+    difference = intervals.mean(scores - others, *_kinds(suite, columns))
     return {
         "seeds": both,
         "difference": {
@@ -165,7 +165,7 @@ def _against(
             "excludes_zero": difference.excludes_zero,
             "notable": False,
         },
-        "probability_of_improvement": asdict(intervals.probability_of_improvement(one, two)),
+        "probability_of_improvement": asdict(intervals.probability_of_improvement(scores, others)),
     }
 
 
@@ -193,18 +193,20 @@ def _mark_notable(study: Study, figures: Sequence[dict[str, Any]]) -> None:
     """
     rule = LAST if study.declared_step is None else DECLARED
     primary = [
-        one["against_baseline"]
-        for one in figures
-        if (one["tasks"], one["step_rule"]) == (ALL, rule) and one["recipe"] in study.primary()
+        figure["against_baseline"]
+        for figure in figures
+        if (figure["tasks"], figure["step_rule"]) == (ALL, rule)
+        and figure["recipe"] in study.primary()
     ]
-    finished = [one for one in primary if one and one["seeds"] == list(study.seeds)]
-    tested = [one["difference"] for one in finished if one["difference"]["p_value"] is not None]
+    finished = [against for against in primary if against and against["seeds"] == list(study.seeds)]
+    differences = [against["difference"] for against in finished]
+    tested = [difference for difference in differences if difference["p_value"] is not None]
     if len(tested) < len(study.primary()):
         return
-    corrected = intervals.holm([one["p_value"] for one in tested])
-    for one, p_value in zip(tested, corrected, strict=True):
-        one["p_value_corrected"] = p_value
-        one["notable"] = one["excludes_zero"] and p_value < 1 - intervals.LEVEL
+    corrected = intervals.holm([difference["p_value"] for difference in tested])
+    for difference, p_value in zip(tested, corrected, strict=True):
+        difference["p_value_corrected"] = p_value
+        difference["notable"] = difference["excludes_zero"] and p_value < 1 - intervals.LEVEL
 
 
 def _ks(rollouts: int) -> list[int]:

@@ -62,8 +62,7 @@ def read_summary(
             figures without them.
 
     Raises:
-        BadValidationFile: A file cannot be used.
-        BadValidationFile: A log cannot be used.
+        BadValidationFile: A log or another file cannot be used.
     """
     suites = evaluation_tasks(parquet)
     if bfcl_jsonl:

@@ -72,8 +72,8 @@ def read_folder(folder: Path) -> dict[int, tuple[Rollout, ...]]:
         BadValidationFile: There is none, or one of them cannot be used.
     """
     if not folder.is_dir():
-        found = "is no folder" if folder.exists() else "does not exist"
-        raise BadValidationFile(f"{folder} {found}; expected a folder of validation logs")
+        reason = "is no folder" if folder.exists() else "does not exist"
+        raise BadValidationFile(f"{folder} {reason}; expected a folder of validation logs")
     logs = log_files(folder)
     if not logs:
         raise BadValidationFile(

@@ -30,8 +30,8 @@ def validation_metrics(
 
     >>> categories = ["base", "base", "miss"]
     >>> ends = ["completed", "step_limit", "completed"]
-    >>> found = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], ends)
-    >>> found["val-seal/b/category_average"], round(found["val-seal/b/pass_rate"], 3)
+    >>> metrics = validation_metrics("bbb", categories, "xyz", [1.0, 0.0, 1.0], ends)
+    >>> metrics["val-seal/b/category_average"], round(metrics["val-seal/b/pass_rate"], 3)
     (0.75, 0.667)
     """
     by_category: dict[str, dict[str, list[float]]] = {}
@@ -50,7 +50,7 @@ def validation_metrics(
             f"val-seal/{suite}/category_average": fmean(map(fmean, of_category.values())),
             f"val-seal/{suite}/pass_rate": fmean(every),
             f"val-seal/{suite}/mixed_group_share": mixed_group_share(by_group[suite]),
-            f"val-seal/{suite}/truncated_share": fmean(one != COMPLETED for one in ends[suite]),
+            f"val-seal/{suite}/truncated_share": fmean(end != COMPLETED for end in ends[suite]),
             **exit_shares(f"val-seal/{suite}/exit", ends[suite]),
         }
     return metrics
@@ -62,18 +62,18 @@ def metrics_of_log(rollouts: Sequence[Rollout]) -> dict[str, float]:
     A GRPO group of a validation is a task of a suite. What a suite's log does not say is left out:
     which share of the rollouts a limit ended, and which limit.
     """
-    found = validation_metrics(
-        [one.suite for one in rollouts],
-        [one.category for one in rollouts],
-        [one.task_id for one in rollouts],
-        [one.score for one in rollouts],
-        [one.exit_status or ("truncated" if one.truncated else COMPLETED) for one in rollouts],
+    metrics = validation_metrics(
+        [line.suite for line in rollouts],
+        [line.category for line in rollouts],
+        [line.task_id for line in rollouts],
+        [line.score for line in rollouts],
+        [line.exit_status or ("truncated" if line.truncated else COMPLETED) for line in rollouts],
     )
-    unknown = [f"val-seal/{one.suite}/exit/" for one in rollouts if one.exit_status is None]
+    unknown = [f"val-seal/{line.suite}/exit/" for line in rollouts if line.exit_status is None]
     unknown += [
-        f"val-seal/{one.suite}/truncated_share" for one in rollouts if one.truncated is None
+        f"val-seal/{line.suite}/truncated_share" for line in rollouts if line.truncated is None
     ]
-    return {name: value for name, value in found.items() if not name.startswith(tuple(unknown))}
+    return {name: value for name, value in metrics.items() if not name.startswith(tuple(unknown))}
 
 
 def suite_of_pass_rate(metric: str) -> str | None:
@@ -82,5 +82,5 @@ def suite_of_pass_rate(metric: str) -> str | None:
     >>> suite_of_pass_rate("val-seal/fixed/pass_rate"), suite_of_pass_rate("seal/pass_rate")
     ('fixed', None)
     """
-    found = re.fullmatch("val-seal/(.*)/pass_rate", metric)
-    return found[1] if found else None
+    match = re.fullmatch("val-seal/(.*)/pass_rate", metric)
+    return match[1] if match else None

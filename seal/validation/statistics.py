@@ -143,14 +143,14 @@ def task_results(rollouts: Iterable[Rollout]) -> dict[str, TaskResult]:
         by_task.setdefault(rollout.task_id, []).append(rollout)
     return {
         task: TaskResult(
-            every[-1].category,
-            fmean(one.score for one in every),
-            len(every),
+            lines[-1].category,
+            fmean(line.score for line in lines),
+            len(lines),
             _mean_lengths(
-                [Lengths(one.prompt_tokens, one.response_tokens, one.truncated) for one in every]
+                Lengths(line.prompt_tokens, line.response_tokens, line.truncated) for line in lines
             ),
         )
-        for task, every in by_task.items()
+        for task, lines in by_task.items()
     }
 
 
@@ -159,7 +159,7 @@ def suite_results(rollouts: Iterable[Rollout], suite: str) -> dict[str, TaskResu
     return task_results(rollout for rollout in rollouts if rollout.suite == suite)
 
 
-def _mean_lengths(every: Sequence[Lengths]) -> Lengths:
+def _mean_lengths(every: Iterable[Lengths]) -> Lengths:
     columns = zip(*map(astuple, every), strict=True)
     return Lengths(*(None if None in column else fmean(column) for column in columns))
 
@@ -169,24 +169,24 @@ def rates(results: Mapping[str, TaskResult]) -> dict[str, Rate]:
     by_category: dict[str, list[TaskResult]] = {}
     for result in results.values():
         by_category.setdefault(result.category, []).append(result)
-    found = {category: _rate(group) for category, group in sorted(by_category.items())}
-    if found:
-        parts = list(found.values())
+    rate_of = {category: _rate(group) for category, group in sorted(by_category.items())}
+    if rate_of:
+        parts = list(rate_of.values())
         average = fmean(part.rate for part in parts)
-        found[AVERAGE] = Rate(
+        rate_of[AVERAGE] = Rate(
             average,
             average_interval(average, [part.rollouts for part in parts]),
             sum(part.tasks for part in parts),
             sum(part.rollouts for part in parts),
-            _mean_lengths([part.lengths for part in parts]),
+            _mean_lengths(part.lengths for part in parts),
         )
-    return found
+    return rate_of
 
 
 def _rate(group: Sequence[TaskResult]) -> Rate:
     rate = fmean(result.score for result in group)
     rollouts = sum(result.rollouts for result in group)
-    lengths = _mean_lengths([result.lengths for result in group])
+    lengths = _mean_lengths(result.lengths for result in group)
     return Rate(rate, wilson(rate, rollouts), len(group), rollouts, lengths)
 
 
@@ -204,12 +204,12 @@ def differences(
         if task in baseline:
             pair = (baseline[task].score, result.score)
             pairs.setdefault(result.category, []).append(pair)
-    found = {category: _difference(group) for category, group in sorted(pairs.items())}
-    if found:
-        points = fmean(part.points for part in found.values())
+    difference_of = {category: _difference(group) for category, group in sorted(pairs.items())}
+    if difference_of:
+        points = fmean(part.points for part in difference_of.values())
         every = _difference([pair for group in pairs.values() for pair in group])
-        found[AVERAGE] = Difference(points, every.pairs, every.better, every.worse, every.p)
-    return found
+        difference_of[AVERAGE] = Difference(points, every.pairs, every.better, every.worse, every.p)
+    return difference_of
 
 
 def _difference(pairs: Sequence[tuple[float, float]]) -> Difference:

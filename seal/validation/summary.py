@@ -65,9 +65,7 @@ class SummaryRow:
 
 
 def results_of(
-    run: Mapping[int, Sequence[Rollout]],
-    expected: Mapping[str, Mapping[str, Expected]],
-    where: str,
+    run: Mapping[int, Sequence[Rollout]], expected: Mapping[str, Mapping[str, Expected]], where: str
 ) -> Results:
     """The result of every task, with all suites that are expected.
 
@@ -106,11 +104,11 @@ def complaints(
     """A sentence for every step at which tasks are missing or occur too often."""
     for suite, steps in results.items():
         wanted = expected[suite]
-        for step, found in steps.items():
+        for step, played in steps.items():
             where = f"{run}, step {step}, suite {suite!r}"
-            over = {t: found[t].rollouts - wanted[t].rollouts for t in wanted if t in found}
+            over = {t: played[t].rollouts - wanted[t].rollouts for t in wanted if t in played}
             for what, tasks in (
-                ("missing", [t for t in wanted if t not in found]),
+                ("missing", [t for t in wanted if t not in played]),
                 ("short of rollouts", [t for t in over if over[t] < 0]),
                 ("duplicate (the mean counts)", [t for t in over if over[t] > 0]),
             ):
@@ -118,8 +116,8 @@ def complaints(
                     named = ", ".join(tasks[:NAMED]) + (", ..." if len(tasks) > NAMED else "")
                     yield f"{where}: {len(tasks)} of {len(wanted)} tasks are {what}: {named}"
             gone = {task.category for task in wanted.values()}
-            gone -= {result.category for result in found.values()}
-            if found and gone:
+            gone -= {result.category for result in played.values()}
+            if played and gone:
                 yield f"{where}: no task of {', '.join(sorted(gone))}: the average is without it"
 
 
@@ -137,8 +135,8 @@ def summarise(
     for suite, steps in results.items():
         against = baseline[suite] if baseline is not None else {}
         for kind, left_out in kinds.items():
-            for step, found in steps.items():
-                kept = {task: one for task, one in found.items() if task not in left_out}
+            for step, played in steps.items():
+                kept = {task: result for task, result in played.items() if task not in left_out}
                 other = baseline_step(step, against)
                 before = against[other] if other is not None else {}
                 rows.extend(_rows(suite, step, kind, kept, other, before))
@@ -148,11 +146,11 @@ def summarise(
 def limits_reached(run: Mapping[int, Sequence[Rollout]]) -> Iterator[str]:
     """A sentence for each suite on what ended truncated rollouts at the last step, if known."""
     last = run[max(run)]
-    for suite in sorted({rollout.suite for rollout in last}):
-        ends = Counter(one.exit_status for one in last if one.suite == suite and one.truncated)
+    for suite in sorted({line.suite for line in last}):
+        ends = Counter(line.exit_status for line in last if line.suite == suite and line.truncated)
         known = {name: count for name, count in ends.most_common() if name is not None}
         if known:
-            total = sum(one.suite == suite for one in last)
+            total = sum(line.suite == suite for line in last)
             what = ", ".join(f"{count} by {name}" for name, count in known.items())
             yield (
                 f"Suite {suite!r}, step {max(run)}: {sum(known.values())} of {total} rollouts were "

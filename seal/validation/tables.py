@@ -77,10 +77,7 @@ def _has_lengths(row: SummaryRow) -> bool:
 
 def _lengths(row: SummaryRow) -> tuple[str, str]:
     tokens, cut = row.mean_response_tokens, row.truncated_share
-    return (
-        "-" if tokens is None else f"{tokens:.0f}",
-        "-" if cut is None else f"{100 * cut:.1f}",
-    )
+    return ("-" if tokens is None else f"{tokens:.0f}", "-" if cut is None else f"{100 * cut:.1f}")
 
 
 def notes(summary: Summary, baseline_dir: Path | None) -> Iterator[str]:
