@@ -109,7 +109,7 @@ def _check(recipe: DictConfig, options: Options, errors: Console) -> int:
     family = Family()
     try:
         with errors.status("checking"):
-            found = check(recipe, options.with_bfcl, options.resume, family)
+            findings = check(recipe, options.with_bfcl, options.resume, family)
     except RunError as error:
         errors.print(f"launcher: {error}")
         return FAILED
@@ -118,8 +118,8 @@ def _check(recipe: DictConfig, options: Options, errors: Console) -> int:
     finally:
         ignore_interrupts()
         family.end()
-    print_findings(Console(), found)
-    return FAILED if any(one.level is Level.ERROR for one in found) else SUCCESS
+    print_findings(Console(), findings)
+    return FAILED if any(finding.level is Level.ERROR for finding in findings) else SUCCESS
 
 
 def _launch(launcher: Launcher, errors: Console) -> int:

@@ -40,11 +40,7 @@ _LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check the environments and serve until interrupted.
-
-    Returns:
-        Exit status: 0 after a normal end, 1 if the service could not start.
-    """
+    """Check the environments and serve until interrupted; returns 1 if that could not start."""
     args = _arguments(argv)
     log = log_to_stderr(args.log_level)
     try:

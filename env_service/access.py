@@ -104,16 +104,16 @@ class Access:
         """Refuse a web page whose own host name was pointed at this machine (DNS rebinding)."""
         if self._hosts is None:
             return
-        said = headers.get("host", "")
+        host = headers.get("host", "")
         try:
-            name = urlsplit(f"//{said}").hostname
+            name = urlsplit(f"//{host}").hostname
         except ValueError:  # brackets that do not close
             name = None
         if name not in self._hosts:
             raise ServiceError(
                 421,
                 "wrong_host",
-                f"this service is not {said[:100]!r}; behind a proxy of that name, start it with "
+                f"this service is not {host[:100]!r}; behind a proxy of that name, start it with "
                 "--allowed-host",
             )
 

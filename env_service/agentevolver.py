@@ -68,7 +68,7 @@ class Body(BaseModel):
 
 
 @dataclass
-class _Told:
+class _View:
     """What a client has been told about an episode."""
 
     task_id: str
@@ -83,13 +83,7 @@ class _Told:
 
 
 def router(pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> APIRouter:
-    """The routes of this API.
-
-    Args:
-        pool: The worker processes, which know the task ids.
-        live: The service's episodes.
-        most_episodes: Greatest number of live episodes.
-    """
+    """The routes of this API; at most `most_episodes` episodes are live."""
     routes = APIRouter(prefix=PREFIX, tags=["AgentEvolver"])
     wire = _Wire(pool, live, most_episodes)
     for route in (wire.create, wire.step, wire.evaluate, wire.get_info, wire.release):
@@ -106,8 +100,8 @@ class _Wire:
     def __init__(self, pool: WorkerPool, live: LiveEpisodes, most_episodes: int) -> None:
         self._pool = pool
         self._live = live
-        self._most_told = 2 * most_episodes
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._most_views = 2 * most_episodes
+        self._views: OrderedDict[str, _View] = OrderedDict()
 
     async def create(self, body: Body) -> Response:
         env_type = self._env_type(body)
@@ -117,9 +111,9 @@ class _Wire:
         created = json.loads(await self._live.create(Spec(env_type, task_id, instance_id, options)))
         system, *rest = created["state"]
         tools = _tool_names(system["content"])
-        self._told[instance_id] = _Told(task_id, body.params.get("is_open_query") is True, tools)
-        if len(self._told) > self._most_told:
-            self._told.popitem(last=False)
+        self._views[instance_id] = _View(task_id, body.params.get("is_open_query") is True, tools)
+        if len(self._views) > self._most_views:
+            self._views.popitem(last=False)
         info = {
             "instance_id": instance_id,
             "task_id": task_id,
@@ -131,7 +125,7 @@ class _Wire:
         return data_reply({"state": [system, user], "info": info})
 
     async def step(self, body: Body) -> Response:
-        instance_id, told = self._known(body)
+        instance_id, view = self._known(body)
         given = body.messages if isinstance(body.messages, list) else [body.messages]
         message = given[-1] if given else None
         if not message:
@@ -139,28 +133,28 @@ class _Wire:
         try:
             data = await self._live.step(instance_id, message, None)
         except ServiceError as error:
-            told.lost = told.lost or error.status >= 500
+            view.lost = view.lost or error.status >= 500
             raise
-        told.lost = False
+        view.lost = False
         reply = from_json(StepReply, json.loads(data))
         over = reply.is_terminated
-        moved = reply.info.turn != told.turn
-        told.turn = reply.info.turn
+        moved = reply.info.turn != view.turn
+        view.turn = reply.info.turn
         # An open query has one turn: its policy decides itself when it is done.
-        told.over = over or (told.open_query and moved)
+        view.over = over or (view.open_query and moved)
         content = CONVERSATION_COMPLETED if over else _joined(reply.state)
         return data_reply(
             {
                 "state": [{"role": "user", "content": content}],
-                "reward": await self._accuracy(instance_id) if told.over else 0.0,
-                "is_terminated": told.over,
+                "reward": await self._accuracy(instance_id) if view.over else 0.0,
+                "is_terminated": view.over,
                 "info": {},
             }
         )
 
     async def evaluate(self, body: Body) -> Response:
-        instance_id, told = self._known(body)
-        if told.lost:
+        instance_id, view = self._known(body)
+        if view.lost:
             # AgentFlow ignores an error of /step and would take this number for the reward.
             raise ServiceError(
                 409, "step_lost", "the last step failed in the service; create a new instance"
@@ -176,30 +170,30 @@ class _Wire:
                 "total_count": 1,
                 "correct_count": int(judged.accuracy),
                 "test_category": judged.category,
-                "test_id": told.task_id,
-                "turn_count": told.turn,
-                "completed": told.over,
+                "test_id": view.task_id,
+                "turn_count": view.turn,
+                "completed": view.over,
                 **_progress(judged),
             }
         )
 
     async def get_info(self, body: Body) -> Response:
-        _, told = self._known(body)
-        return data_reply("Available tools:\n" + "\n".join(f"- {name}" for name in told.tools))
+        _, view = self._known(body)
+        return data_reply("Available tools:\n" + "\n".join(f"- {name}" for name in view.tools))
 
     async def release(self, body: Body) -> Response:
-        self._told.pop(body.instance_id or "", None)
+        self._views.pop(body.instance_id or "", None)
         return data_reply({"released": self._live.release(body.instance_id or "")})
 
     async def get_env_profile(self, body: Body) -> Response:
         split = str(body.params.get("split", "train"))[:200]
         return data_reply(await self._pool.task_ids(self._env_type(body), split))
 
-    def _known(self, body: Body) -> tuple[str, _Told]:
+    def _known(self, body: Body) -> tuple[str, _View]:
         instance_id = body.instance_id
-        if instance_id is None or instance_id not in self._told:
+        if instance_id is None or instance_id not in self._views:
             raise ServiceError(404, "unknown_instance", f"no live instance {instance_id!r}")
-        return instance_id, self._told[instance_id]
+        return instance_id, self._views[instance_id]
 
     async def _accuracy(self, instance_id: str) -> float:
         return float(await self._live.evaluate(instance_id, sparse=True))
@@ -228,10 +222,10 @@ class _Wire:
 def _joined(messages: Sequence[Mapping[str, Any]]) -> str:
     """Several messages as one user message; results are in the tags of Qwen's chat template."""
     parts = [
-        f"<tool_response>\n{one['content']}\n</tool_response>"
-        if one["role"] == "tool"
-        else str(one["content"])
-        for one in messages
+        f"<tool_response>\n{message['content']}\n</tool_response>"
+        if message["role"] == "tool"
+        else str(message["content"])
+        for message in messages
     ]
     return "\n".join(parts)
 
@@ -248,7 +242,7 @@ def _progress(judged: EvaluateReply) -> dict[str, Any]:
             "scorable_turns": scorable,
             "passed_irrelevance_turns": abstained,
             "irrelevance_turns": abstention,
-            "failure_tags": [_TAGS.get(one.label, one.label) for one in judged.diagnosis],
+            "failure_tags": [_TAGS.get(turn.label, turn.label) for turn in judged.diagnosis],
         },
     }
 

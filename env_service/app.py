@@ -67,13 +67,7 @@ def create_app(
 ) -> FastAPI:
     """Build the service on worker processes that have been started.
 
-    Args:
-        pool: The worker processes.
-        live: The episodes in them.
-        limits: How much a request may use.
-        metrics: What /metrics shows.
-        token: Token that a client must send; None to admit every client.
-        hosts: Host names that a request may use; None for any.
+    Without a token every client is admitted; without `hosts` a request may use any host name.
     """
     app = FastAPI(
         title="SEAL environment service",
@@ -155,12 +149,12 @@ def _add_episode_routes(app: FastAPI, pool: WorkerPool, live: LiveEpisodes, runs
         return data_reply(await live.evaluate(instance_id, params.sparse, params.exit_status))
 
     @app.post("/get_info", response_model=Envelope[wire.EpisodeInfo])
-    async def get_info(body: Bounded[wire.InstanceRequest]) -> Response:
+    async def get_info(body: Bounded[wire.Request]) -> Response:
         """The `info` that /create returned."""
         return data_reply(live.info(_required("instance_id", body.instance_id)))
 
     @app.post("/release", response_model=Envelope[wire.ReleaseReply])
-    async def release(body: Bounded[wire.InstanceRequest]) -> Response:
+    async def release(body: Bounded[wire.Request]) -> Response:
         """Forget an episode."""
         instance_id = _required("instance_id", body.instance_id)
         released = live.release(instance_id)
@@ -199,12 +193,12 @@ def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_request(_: Request, error: RequestValidationError) -> Response:
-        said = [
+        problems = [
             f"{'.'.join(str(part)[:100] for part in problem['loc'])}: "
             f"{_PROBLEMS.get(problem['type'], problem['msg'])[:300]}"
             for problem in error.errors()[:_MOST_PROBLEMS]
         ]
-        return error_reply(ServiceError(422, "invalid_request", "; ".join(said)))
+        return error_reply(ServiceError(422, "invalid_request", "; ".join(problems)))
 
     @app.exception_handler(HTTPException)
     async def no_such_route(request: Request, error: HTTPException) -> Response:
@@ -218,8 +212,8 @@ def _add_error_replies(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(Exception)
     async def internal_error(_: Request, error: Exception) -> Response:
         logger.error("the service failed", exc_info=error)
-        said = f"the service failed ({type(error).__name__})"
-        return error_reply(ServiceError(500, "internal_error", said))
+        message = f"the service failed ({type(error).__name__})"
+        return error_reply(ServiceError(500, "internal_error", message))
 
 
 def _options(body: wire.CreateRequest, runs: Runs) -> EpisodeOptions:

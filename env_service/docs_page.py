@@ -47,25 +47,22 @@ def _routes(openapi: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _json_schema(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    found: Mapping[str, Any] | None = (
+    schema: Mapping[str, Any] | None = (
         content.get("content", {}).get("application/json", {}).get("schema")
     )
-    return found
+    return schema
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
     name = str(schema.get("$ref", "")).rpartition("/")[2]
-    found: Mapping[str, Any] = schemas.get(name, schema)
-    return found
+    named: Mapping[str, Any] = schemas.get(name, schema)
+    return named
 
 
 def _table(schema: Mapping[str, Any], schemas: Mapping[str, Any], inside: frozenset[str]) -> str:
     """A table of an object's fields and those of its nested objects; of other values the kind.
 
-    Args:
-        schema: The schema to describe.
-        schemas: All named schemas.
-        inside: Names of the enclosing objects; their fields are not repeated.
+    `inside` has the names of the enclosing objects, whose fields are not repeated.
     """
     name = str(schema.get("$ref", ""))
     properties = _resolved(schema, schemas).get("properties")
@@ -73,14 +70,14 @@ def _table(schema: Mapping[str, Any], schemas: Mapping[str, Any], inside: frozen
         return f"<p><code>{escape(_kind(schema))}</code></p>{_parts(schema, schemas, inside)}"
     required = _resolved(schema, schemas).get("required", ())
     rows = []
-    for field, one in properties.items():
-        said = [one["description"]] if "description" in one else []
-        said += [f"Default: {one['default']!r}."] if "default" in one else []
+    for field, inner in properties.items():
+        notes = [inner["description"]] if "description" in inner else []
+        notes += [f"Default: {inner['default']!r}."] if "default" in inner else []
         optional = "" if field in required else " (optional)"
         rows.append(
             f"<tr><td><code>{escape(field)}</code>{optional}</td>"
-            f"<td><code>{escape(_kind(one))}</code></td>"
-            f"<td>{escape(' '.join(said))}{_parts(one, schemas, inside | {name})}</td></tr>"
+            f"<td><code>{escape(_kind(inner))}</code></td>"
+            f"<td>{escape(' '.join(notes))}{_parts(inner, schemas, inside | {name})}</td></tr>"
         )
     return f"<table><tr><th>field</th><th>kind</th><th></th></tr>{''.join(rows)}</table>"
 

@@ -43,10 +43,7 @@ class JsonLines(logging.Formatter):
 class StandardError(logging.Handler):
     """Writes lines in a separate thread, so that requests do not wait for the reader of the log.
 
-    If nobody reads, lines that do not fit into the queue are dropped and counted.
-
-    Args:
-        on_drop: Called for every dropped line.
+    If nobody reads, lines that do not fit into the queue are dropped; `on_drop` counts them.
     """
 
     def __init__(self, on_drop: Callable[[], object] = lambda: None) -> None:

@@ -117,13 +117,10 @@ class Runs:
         config: InterfaceConfig,
         shown: Interface | None = None,
     ) -> Interface:
-        """Evolve a run's interface from a profile.
+        """Evolve a run's interface from the profile C_t and from Omega_t, the one that was shown.
 
-        Args:
-            run_id: The run.
-            profile: C_t.
-            config: Which components may act, and when.
-            shown: Omega_t; None for the newest one that the service knows.
+        Without `shown` it is the newest one that the service knows. The configuration says which
+        components may act, and when.
 
         Raises:
             ServiceError: 409, the version is known with other content; 429, MOST_RUNS other runs
@@ -169,7 +166,7 @@ class Runs:
                 f"{len(self._runs)} runs are active, the most that this service knows at once; "
                 "try again later, or use another service",
             )
-        name = min(idle, key=lambda one: self._runs[one].used)
+        name = min(idle, key=lambda run_id: self._runs[run_id].used)
         del self._runs[name]
         self._forgotten[name] = None
         if len(self._forgotten) > _MOST_FORGOTTEN:

@@ -88,7 +88,12 @@ class Body:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateParams(Body):
+class Params(Body):
+    """Params of a route that takes none; base of those of the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateParams(Params):
     """Params of /create."""
 
     mode: Mode = "eval"
@@ -110,7 +115,7 @@ class CreateParams(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepParams(Body):
+class StepParams(Params):
     """Params of /step."""
 
     step: Number | None = None
@@ -118,7 +123,7 @@ class StepParams(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateParams(Body):
+class EvaluateParams(Params):
     """Params of /evaluate."""
 
     sparse: bool = False
@@ -129,7 +134,7 @@ class EvaluateParams(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileParams(Body):
+class ProfileParams(Params):
     """Params of /get_env_profile."""
 
     split: Name = "train"
@@ -137,13 +142,8 @@ class ProfileParams(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoParams(Body):
-    """Params of a route that takes none."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Request(Body):
-    """Fields that every POST may have; AgentEvolver's clients always send all of them."""
+    """Body of /get_info and /release, and base of the others. AgentEvolver sends all fields."""
 
     env_type: Name | None = None
     """Environment, e.g. bfcl."""
@@ -153,6 +153,7 @@ class Request(Body):
     """The client's name for the episode."""
     messages: Message | Annotated[list[Message], Limited(max_length=16)] | None = None
     """One assistant message, alone or as a list of one."""
+    params: Params = Params()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +182,6 @@ class ProfileRequest(Request):
     """Body of /get_env_profile."""
 
     params: ProfileParams = ProfileParams()
-
-
-@dataclass(frozen=True, kw_only=True)
-class InstanceRequest(Request):
-    """Body of /get_info and /release."""
-
-    params: NoParams = NoParams()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,7 +380,7 @@ def request_json(body: Any) -> dict[str, Any]:
     >>> request_json(StepRequest(instance_id="a", params=StepParams(step=0)))
     {'instance_id': 'a', 'params': {'step': 0}}
     """
-    defaults = {one.name: one.default for one in fields(body)}
+    defaults = {member.name: member.default for member in fields(body)}
     given = {name: value for name, value in vars(body).items() if value != defaults[name]}
     return {name: vars(value) if is_dataclass(value) else value for name, value in given.items()}
 

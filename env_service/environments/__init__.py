@@ -17,23 +17,19 @@ ENVIRONMENTS: Mapping[str, str] = {
 
 
 def load(name: str, place: str) -> Environment:
-    """Import an environment and make it.
-
-    Args:
-        name: Its name, for the error.
-        place: "module:class".
+    """Import an environment, whose place is "module:class", and make it.
 
     Raises:
-        SelfCheckFailed: It does not import, or there is no such class.
+        SelfCheckFailed: It does not import, or there is no such class; the error has its name.
     """
     module, _, class_name = place.partition(":")
     try:
-        found = vars(importlib.import_module(module)).get(class_name)
+        environment_class = vars(importlib.import_module(module)).get(class_name)
     except ImportError as error:
         raise SelfCheckFailed(
             f"{name} does not import ({error}); install the service's requirements with install.sh"
         ) from error
-    if found is None:
+    if environment_class is None:
         raise SelfCheckFailed(f"{name}: module {module} has no class {class_name!r}")
-    environment: Environment = found()
+    environment: Environment = environment_class()
     return environment

@@ -124,8 +124,7 @@ class Episode(Protocol):
     def open(self, instance_id: str = "") -> CreateReply:
         """The messages that open the dialogue, and the tool docs.
 
-        Args:
-            instance_id: The client's name for the episode, repeated in the reply.
+        The reply repeats `instance_id`, the client's name for the episode.
         """
 
     def step(

@@ -103,8 +103,8 @@ def run_calls(
             raise CallStopped(stop, of_memory=True) from None
         length += len(result.text)
         if length > LONGEST_RESULT:
-            said = f"as the results of the message have over {LONGEST_RESULT} characters"
-            raise CallStopped(Stop(index, said))
+            reason = f"as the results of the message have over {LONGEST_RESULT} characters"
+            raise CallStopped(Stop(index, reason))
         yield call, result
 
 
@@ -129,10 +129,10 @@ def turn_progress(
         scorable: For each turn of the task, whether the reference calls tools.
         checked: For each turn that began, its evidence and whether the checks of a turn accept it.
     """
-    passed = sum(one.reference_calls and accepted for one, accepted in checked)
+    passed = sum(turn.reference_calls and accepted for turn, accepted in checked)
     abstained = sum(
-        not (one.reference_calls or one.calls or one.parse_faults or one.truncated)
-        for one, _ in checked
+        not (turn.reference_calls or turn.calls or turn.parse_faults or turn.truncated)
+        for turn, _ in checked
     )
     return TurnProgress(
         scorable=sum(scorable),
@@ -236,10 +236,10 @@ class TurnDialogue(ABC):
             self._observe(call, result, call_id, turn, len(steps) - 1)
             for (call, result), (_, call_id) in zip(results, calls, strict=True)
         ]
-        told = self._parse_feedback(faults, turn)
+        feedback = self._parse_feedback(faults, turn)
         if not state and (not faults or self._options.unreadable_message == "ends_turn"):
-            return self._next_turn(told)
-        state += told
+            return self._next_turn(feedback)
+        state += feedback
         if len(steps) > self._step_limit:
             self._truncated = True
             return self._end(state)
@@ -275,12 +275,12 @@ class TurnDialogue(ABC):
             )
         return exit_status is not None and not self._over
 
-    def _next_turn(self, told: Sequence[Message]) -> StepReply:
+    def _next_turn(self, feedback: Sequence[Message]) -> StepReply:
         turn = len(self._records)
         if turn == self.turn_count():
             return self._end([])
         self._records.append([])
-        return self._reply([*told, *self._turn_messages(turn)])
+        return self._reply([*feedback, *self._turn_messages(turn)])
 
     def _end(self, state: Sequence[Message]) -> StepReply:
         self._over = True
@@ -361,8 +361,8 @@ def _read(
     if not isinstance(tool_calls, list):
         raise BadMessage(f"tool_calls is {type(tool_calls).__name__}, expected a list")
     return [
-        (parse_structured({"role": "assistant", "content": "", "tool_calls": [one]}), _id_of(one))
-        for one in tool_calls
+        (parse_structured({"role": "assistant", "content": "", "tool_calls": [call]}), _id_of(call))
+        for call in tool_calls
     ]
 
 

@@ -233,7 +233,7 @@ class WorkerPool:
         worker = self._worker_for(job)
         if worker is not None:
             worker.submit(job)
-        elif self._start_fault is None or any(one.ready for one in self._workers):
+        elif self._start_fault is None or any(handle.ready for handle in self._workers):
             self._waiting.append(job)
         else:
             job.answer.set_exception(_no_worker("its worker processes do not start"))
@@ -243,16 +243,16 @@ class WorkerPool:
         home = None if job.journal is None else job.journal.home
         if home is not None and home.ready and not home.stuck(STUCK_S):
             return home
-        free = [one for one in self._workers if one.ready and not one.stuck(STUCK_S)]
+        free = [worker for worker in self._workers if worker.ready and not worker.stuck(STUCK_S)]
         if not free or self._held_by(job) >= self._limits.workers * (MOST_FACTOR - 1):
             return None
         if home is not None:
             self._metrics.episodes_rebuilt.inc()
-        return min(free, key=lambda one: (one.load, one.jobs_done))
+        return min(free, key=lambda worker: (worker.load, worker.jobs_done))
 
     def _held_by(self, job: Job) -> int:
         """Processes that are stuck in calls of the job's run."""
-        return sum(one.stuck(STUCK_S) and one.run_id == job.run_id for one in self._workers)
+        return sum(worker.run_id == job.run_id for worker in self._workers if worker.stuck(STUCK_S))
 
     def _give_out(self) -> None:
         """Submit the waiting jobs; the run that holds the fewest processes comes first."""

@@ -251,8 +251,8 @@ class WorkerHandle(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """A part of an answer."""
         self._buffer += data
-        while (found := unpack(self._buffer)) is not None:
-            answer, end = found
+        while (unpacked := unpack(self._buffer)) is not None:
+            answer, end = unpacked
             del self._buffer[:end]
             self._answered(answer)
 

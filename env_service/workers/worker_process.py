@@ -144,8 +144,8 @@ class WorkerProcess:
             body = self._do[request["do"]](request)
             return Answer({"status": "ok", "seconds": time.monotonic() - started}, body)
         except Refused as mistake:
-            said = {"http": mistake.status, "code": mistake.code, "message": str(mistake)}
-            return Answer({"status": "refused", **said})
+            refusal = {"http": mistake.status, "code": mistake.code, "message": str(mistake)}
+            return Answer({"status": "refused", **refusal})
         except Missing:
             return Answer({"status": "missing"})
         except CallStopped as stopped:

@@ -80,7 +80,7 @@ def _checked(name: str, run: Callable[[], str]) -> TemplateCheck:
 def sample_messages(tools: Sequence[ToolDoc]) -> tuple[tuple[ToolCall, ...], ...]:
     """The calls of three assistant messages made up from tool docs: one, several, a hard one."""
     functions = sorted(
-        (doc["function"] for doc in tools), key=lambda one: -len(one["parameters"]["properties"])
+        (doc["function"] for doc in tools), key=lambda tool: -len(tool["parameters"]["properties"])
     )
     plain = [_sample(function, ASCII_TEXT) for function in functions]
     hard = [_sample(function, HARD_TEXT) for function in functions if _has_text(function)]
@@ -88,7 +88,9 @@ def sample_messages(tools: Sequence[ToolDoc]) -> tuple[tuple[ToolCall, ...], ...
 
 
 def _has_text(function: dict[str, Any]) -> bool:
-    return any(one.get("type") == "string" for one in function["parameters"]["properties"].values())
+    return any(
+        schema.get("type") == "string" for schema in function["parameters"]["properties"].values()
+    )
 
 
 def _sample(function: dict[str, Any], text: str) -> ToolCall:
@@ -111,7 +113,7 @@ def _value(schema: dict[str, Any], text: str) -> Any:
             return [_value(schema.get("items", {}), text)] * 2
         case "dict" | "object":
             inner = schema.get("properties", {})
-            return {name: _value(one, text) for name, one in inner.items()} or {"key": [text, 1]}
+            return {name: _value(part, text) for name, part in inner.items()} or {"key": [text, 1]}
     return text
 
 
@@ -126,9 +128,9 @@ def _prompt(backbone: Backbone, prompt: Prompt) -> str:
     missing = [name for name in names if name not in shown]
     if missing:
         raise _Broken(f"the template leaves tools out: {', '.join(missing[:3])}")
-    said = str(prompt.messages[-1]["content"]).strip()
-    if said not in shown:
-        raise _Broken(f"the template leaves the user's message out: {said[:60]!r}")
+    request = str(prompt.messages[-1]["content"]).strip()
+    if request not in shown:
+        raise _Broken(f"the template leaves the user's message out: {request[:60]!r}")
     if not _opening(backbone, prompt):
         raise _Broken("the template does not open an assistant message (add_generation_prompt)")
     return f"{len(ids)} tokens, {len(prompt.tools)} tools"
@@ -201,25 +203,25 @@ def _generated(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) ->
     """Tokens that a policy would generate for a message, with the token that ends it."""
     text, _ = _written(backbone, prompt, calls)
     ids = backbone.tokenizer.encode(text, add_special_tokens=False)
-    for place, one in enumerate(ids):
-        if one in backbone.stop_ids:
+    for place, token in enumerate(ids):
+        if token in backbone.stop_ids:
             return list(ids[: place + 1])
     stops = ", ".join(map(str, backbone.tokenizer.convert_ids_to_tokens(sorted(backbone.stop_ids))))
     raise _Broken(f"no stop token ({stops}) ends the message: {text[-60:]!r}")
 
 
-def _said(backbone: Backbone, ids: Sequence[int]) -> str:
+def _sent(backbone: Backbone, ids: Sequence[int]) -> str:
     """The message as the agent loop sends it to the service."""
     return str(backbone.tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def _read_back(backbone: Backbone, prompt: Prompt, calls: Sequence[ToolCall]) -> str:
-    said = _said(backbone, _generated(backbone, prompt, calls))
+    text = _sent(backbone, _generated(backbone, prompt, calls))
     docs = {doc["function"]["name"]: doc for doc in prompt.tools}
-    message = parse(said, backbone.tool_format, docs)
+    message = parse(text, backbone.tool_format, docs)
     if message.calls != tuple(calls):
         reason = message.faults[0].reason if message.faults else "not the calls that were written"
-        raise _Broken(f"as {backbone.tool_format}: {reason}; the message: {said[:120]!r}")
+        raise _Broken(f"as {backbone.tool_format}: {reason}; the message: {text[:120]!r}")
     by_template = _written(backbone, prompt, calls)[1]
     return "" if by_template else "the template writes no calls; written as seal.formats does"
 
@@ -237,7 +239,7 @@ def _appended(
     generated = _generated(backbone, prompt, calls)
     ids = builder.merge_assistant_tokens(prompt_ids(backbone, prompt), generated).token_ids
     ids = [*ids, *unwritten_end(generated, backbone.message_end)]
-    answer: Message = {"role": "assistant", "content": _said(backbone, generated)}
+    answer: Message = {"role": "assistant", "content": _sent(backbone, generated)}
     seen = [*prompt.messages, answer]
     merged = builder.merge_context_tokens(seen, [*seen, *follows], ids).token_ids
     if merged[: len(ids)] != ids:

@@ -92,10 +92,9 @@ def load_backbone(path: str, recipe: DictConfig) -> Backbone:
 
 def _own_stop_ids(path: str, tokenizer: Any) -> set[int]:
     """Tokens at which vLLM stops by itself: those of the tokenizer and generation_config.json."""
-    found = {tokenizer.eos_token_id}
     try:
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     except OSError:  # the file is optional
         ends = None
-    found.update(ends if isinstance(ends, list) else [ends])
-    return {one for one in found if one is not None}
+    ids = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    return {token for token in ids if token is not None}

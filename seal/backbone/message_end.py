@@ -32,8 +32,8 @@ def stop_token_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
     unknown = (None, tokenizer.unk_token_id)
     missing = [
         token
-        for token, found in zip(tokens, ids, strict=True)
-        if found in unknown and token != tokenizer.unk_token
+        for token, token_id in zip(tokens, ids, strict=True)
+        if token_id in unknown and token != tokenizer.unk_token
     ]
     if missing:
         raise ValueError(
@@ -54,9 +54,9 @@ def message_end(builder: Any) -> list[int]:
         ValueError: The builder appends a message with other tokens than the template.
     """
     dialogues = [[_REQUEST, {"role": "assistant", "content": text}] for text in _ANSWERS]
-    one, other = (builder.build_initial_tokens([*seen, _NEXT]) for seen in dialogues)
-    shared = len(os.path.commonprefix([one[::-1], other[::-1]]))
-    behind = one[len(one) - shared :]
+    first, second = (builder.build_initial_tokens([*seen, _NEXT]) for seen in dialogues)
+    shared = len(os.path.commonprefix([first[::-1], second[::-1]]))
+    behind = first[len(first) - shared :]
     appended = builder.tokenize_context_incremental_messages(dialogues[0], [*dialogues[0], _NEXT])
     end = len(behind) - len(appended)
     if end < 0 or behind[end:] != appended:

@@ -56,10 +56,7 @@ def largest_interface(backbone: Backbone, config: DictConfig) -> Interface:
 
 
 def check_prompts(config: DictConfig) -> str:
-    """Count the prompts of all tasks of the run's data files.
-
-    Returns:
-        The longest prompt of each kind, as a sentence.
+    """Count the prompts of the run's data files; returns the longest of each kind, as a sentence.
 
     Raises:
         PromptBudgetError: A prompt does not fit; the message says how many of each kind do not, and
@@ -81,15 +78,15 @@ def check_prompts(config: DictConfig) -> str:
     opened = asyncio.run(_opened(config, sorted({*tasks["train"], *tasks["eval"]})))
     shown = largest_interface(backbone, config)
     kinds = {
-        "training": [in_training(opened[one], shown) for one in tasks["train"]],
-        "evaluation": [opened[one] for one in tasks["eval"]],
+        "training": [in_training(opened[task], shown) for task in tasks["train"]],
+        "evaluation": [opened[task] for task in tasks["eval"]],
     }
     # A file may have rows of one kind only.
     counted = [judged(config, backbone, some, kind) for kind, some in kinds.items() if some]
-    refused = [said for fits, said in counted if not fits]
+    refused = [sentence for fits, sentence in counted if not fits]
     if refused:
         raise PromptBudgetError("; ".join(refused))
-    return "; ".join(said for _, said in counted)
+    return "; ".join(sentence for _, sentence in counted)
 
 
 def judged(
@@ -101,9 +98,9 @@ def judged(
     limit = prompt_limit(config)
     overlong = sum(count >= limit for count in counts)
     if not overlong:
-        said = f"the longest of {len(counts)} {kind} prompts has {longest} tokens, fewer than "
-        logger.info("%s%d", said, limit)
-        return True, f"{said}{limit}"
+        opening = f"the longest of {len(counts)} {kind} prompts has {longest} tokens, fewer than "
+        logger.info("%s%d", opening, limit)
+        return True, f"{opening}{limit}"
     under = " under the largest learning interface of the recipe" if kind == "training" else ""
     return False, (
         f"{overlong} of {len(counts)} {kind} prompts do not fit{under}: "
@@ -126,10 +123,8 @@ def tasks_of_mode(data: Data, mode: str) -> list[str]:
     Raises:
         PromptBudgetError: A file cannot be read as tasks.
     """
-    found: dict[str, None] = {}
-    for path in (*data.train_files, *data.val_files):
-        found.update(dict.fromkeys(_tasks_of_file(Path(path), mode)))
-    return list(found)
+    files = (*data.train_files, *data.val_files)
+    return list(dict.fromkeys(task for file in files for task in _tasks_of_file(Path(file), mode)))
 
 
 def _tasks_of_file(path: Path, mode: str) -> list[str]:

@@ -88,11 +88,8 @@ def count_tokens(
 ) -> list[int]:
     """Tokens of each prompt, in order.
 
-    Args:
-        backbone: Tokenizer, chat template and its arguments.
-        prompts: What to count.
-        cache: Folder of earlier counts; without it all prompts are counted.
-        watch: Wraps the prompts to show progress.
+    `cache` is a folder of earlier counts; without it all prompts are counted. `watch` wraps the
+    prompts to show progress.
     """
     known = None if cache is None else cache / f"{_key(backbone, prompts)}.json"
     if known is not None and (kept := _kept(known, len(prompts))) is not None:
@@ -111,7 +108,7 @@ def _kept(known: Path, length: int) -> list[int] | None:
     except (OSError, ValueError):
         return None
     whole = isinstance(counts, list) and len(counts) == length
-    return counts if whole and all(isinstance(one, int) for one in counts) else None
+    return counts if whole and all(isinstance(count, int) for count in counts) else None
 
 
 def _key(backbone: Backbone, prompts: Sequence[Prompt]) -> str:

@@ -79,6 +79,6 @@ def behind_default(messages: Sequence[Message], default: str) -> list[Message]:
     return [{**note, "content": f"{default}\n\n{note['content']}"}, *messages[1:]]
 
 
-def _shared_start(one: str, other: str) -> int:
+def _shared_start(text: str, other: str) -> int:
     """Length of the longest common beginning of two texts."""
-    return len(os.path.commonprefix([one, other]))
+    return len(os.path.commonprefix([text, other]))

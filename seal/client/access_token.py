@@ -40,8 +40,8 @@ def read_token(
             raise TokenError(f"cannot read {source}: {error}") from error
     # The characters of a header. The text may be a secret, so no error shows it.
     if not re.fullmatch(r"[!-~]+", token):
-        found = "several words or other characters" if token else "nothing"
-        raise TokenError(f"{source} holds {found}; expected one word of ASCII characters")
+        content = "several words or other characters" if token else "nothing"
+        raise TokenError(f"{source} holds {content}; expected one word of ASCII characters")
     return token
 
 

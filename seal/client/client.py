@@ -207,7 +207,7 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
     async def release(self, instance_id: str) -> None:
         """Forget the episode."""
         try:
-            await self._post("/release", wire.InstanceRequest, instance_id)
+            await self._post("/release", wire.Request, instance_id)
         finally:
             self._addresses.forget(instance_id)
 

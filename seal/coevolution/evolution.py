@@ -53,11 +53,7 @@ PrevalenceOver: TypeAlias = Literal["failures", "turns"]
 
 _SCHEMA_LABELS = (Label.ARGUMENT_MISMATCH, Label.INVALID_TOOL_CALL)
 _AFFORDANCE_LABELS = (Label.MISSING_TOOL_CALL,)
-_RECOVERY_LABELS = (
-    Label.RECOVERY_FAILURE,
-    Label.ARGUMENT_MISMATCH,
-    Label.INVALID_TOOL_CALL,
-)
+_RECOVERY_LABELS = (Label.RECOVERY_FAILURE, *_SCHEMA_LABELS)
 _LARGE = 10**9
 _ROUNDING = 1e-9
 """Tolerance of the thresholds, because statistics are floats."""

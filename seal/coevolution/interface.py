@@ -172,11 +172,11 @@ def difference(before: Interface, after: Interface) -> str:
 
     >>> from dataclasses import replace
     >>> cued = replace(INITIAL, schema_cues=True)
-    >>> told = replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,))
-    >>> print(difference(cued, told))
+    >>> guided = replace(INITIAL, guidelines=(Label.MISSING_TOOL_CALL,))
+    >>> print(difference(cued, guided))
     - schema_cues: tool docs mark required arguments, types and allowed values
     + guideline:missing_tool_call: Say that something is done only after a tool call has done it.
-    >>> difference(told, replace(told, version=9))
+    >>> difference(guided, replace(guided, version=9))
     'no change'
     """
     old, new = _lines(before), _lines(after)
@@ -238,8 +238,8 @@ def _mark(schema: dict[str, Any]) -> None:
         if "enum" in field:
             cues.append(texts.ENUM_MARK.format(", ".join(map(repr, field["enum"]))))
         # Not stripped: the original description must stay as it is.
-        said = [field["description"]] if field.get("description") else []
-        field["description"] = " ".join([*said, mark, *cues])
+        original = [field["description"]] if field.get("description") else []
+        field["description"] = " ".join([*original, mark, *cues])
         _mark(field)
         if isinstance(field.get("items"), dict):
             _mark(field["items"])

@@ -77,12 +77,12 @@ def schema_violations(
     # The key is the text of the doc: after a doc is deleted, another one may get its identity.
     errors = _validator(json.dumps(parameters)).iter_errors(dict(arguments))
     # An ordered set: the library gives one error for each missing name, and each names all of them.
-    found: dict[str, None] = {}
+    phrases: dict[str, None] = {}
     decided: dict[tuple[str | int, ...], Any] = {}
     for error in itertools.islice(errors, _MOST_ERRORS):
         if _says_more(error, decided):
-            found.update(dict.fromkeys(_phrases(error)))
-    return tuple(found)
+            phrases.update(dict.fromkeys(_phrases(error)))
+    return tuple(phrases)
 
 
 def type_in_words(declared: str) -> str | None:

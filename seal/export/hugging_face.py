@@ -207,17 +207,17 @@ def compare(
     ).eval()
     if not torch.equal(prompt_ids(folder), prompt):
         raise ExportError("the written tokenizer makes other tokens of a prompt than the run's")
-    expected, found = model.state_dict(), written.state_dict()
-    for name in expected.keys() | found.keys():
-        both = name in expected and name in found
-        if not both or not torch.equal(expected[name], found[name]):
+    expected, loaded = model.state_dict(), written.state_dict()
+    for name in expected.keys() | loaded.keys():
+        both = name in expected and name in loaded
+        if not both or not torch.equal(expected[name], loaded[name]):
             raise ExportError(f"{name} is not in the written folder what it is in the checkpoint")
     wanted, got = logits(model, prompt), logits(written, prompt)
     difference = float((wanted - got).abs().max())
     if not difference <= MAX_RELATIVE_DIFFERENCE * float(wanted.abs().max()):
         raise ExportError(f"the written model's logits differ by up to {difference:.3g}")
     return Check(
-        parameters=sum(one.numel() for one in written.parameters()),
+        parameters=sum(weight.numel() for weight in written.parameters()),
         tokens=prompt.shape[1],
         difference=difference,
         rounding=0.0 if before is None else float((before - wanted).abs().max()),

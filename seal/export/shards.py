@@ -77,13 +77,13 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
     mesh_log.setLevel(logging.ERROR)
     try:
         # Not weights_only, which does not know DTensor. The checkpoint is as trusted as its run.
-        found = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+        shard = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (OSError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ExportError(f"{path} cannot be read ({reason}); is it damaged?") from error
     finally:
         mesh_log.setLevel(level)
-    return dict(found)
+    return dict(shard)
 
 
 def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
@@ -94,18 +94,18 @@ def _whole(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
             return merge_non_dtensor_shards(name, parts)
         except ValueError as error:
             raise ExportError(str(error)) from None
-    *outer, placement = first.placements
-    if not all(isinstance(one, Replicate) for one in outer):
+    *outer, inner = first.placements
+    if not all(isinstance(placement, Replicate) for placement in outer):
         raise ExportError(f"{name} is sharded over {first.placements}; expected FSDP's alone")
     # Of several replicas of the sharded model, the first one is used.
     ranks = first.device_mesh.mesh.reshape(-1, first.device_mesh.mesh.shape[-1])[0].tolist()
     local = [parts[rank].to_local() for rank in ranks]
-    if isinstance(placement, Replicate):
+    if isinstance(inner, Replicate):
         whole = local[0]
-    elif isinstance(placement, Shard):
-        whole = torch.cat(local, dim=placement.dim)
+    elif isinstance(inner, Shard):
+        whole = torch.cat(local, dim=inner.dim)
     else:
-        raise ExportError(f"{name} is placed as {placement}; expected a shard or a replica")
+        raise ExportError(f"{name} is placed as {inner}; expected a shard or a replica")
     if whole.shape != first.shape:
         raise ExportError(f"{name} is {tuple(whole.shape)}, expected {tuple(first.shape)}")
     return whole

@@ -55,7 +55,7 @@ def read(text: str) -> ParsedMessage:
 def render(calls: Sequence[ToolCall]) -> str:
     """One tagged object a call, as the Qwen chat templates write it."""
     objects = ({"name": call.name, "arguments": call.arguments} for call in calls)
-    return "\n".join(f"{OPEN}\n{json_text(one)}{_END}" for one in objects)
+    return "\n".join(f"{OPEN}\n{json_text(value)}{_END}" for value in objects)
 
 
 def _call(text: str, start: int, end: int) -> ToolCall:

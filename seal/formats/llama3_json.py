@@ -64,9 +64,9 @@ def _attempt(visible: str, start: int) -> int | None:
     """Where a call was attempted in a message that cannot be read; None if nowhere."""
     if visible.startswith(("{", PYTHON_TAG), start):
         return start
-    found = _ATTEMPT.search(visible)
-    if found is not None:
-        return found.start()
+    attempt = _ATTEMPT.search(visible)
+    if attempt is not None:
+        return attempt.start()
     tag = visible.find(PYTHON_TAG)
     return None if tag == -1 else tag
 

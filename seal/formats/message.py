@@ -258,13 +258,13 @@ def _named(stretch: str) -> list[str]:
     length: a name has at most 128 characters, and each pattern tries each word once.
     """
     for pattern in _NAMED:
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for match in pattern.finditer(stretch):
-            found[match[1]] = None
-            if len(found) == 2:
+            names[match[1]] = None
+            if len(names) == 2:
                 break
-        if found:
-            return list(found)
+        if names:
+            return list(names)
     return []
 
 
@@ -307,8 +307,8 @@ def mask_thinking(text: str) -> str:
 
 def skip_space(text: str, position: int) -> int:
     """The position of the next character that is no space, or the end."""
-    found = _SPACE.match(text, position)
-    return position if found is None else found.end()
+    spaces = _SPACE.match(text, position)
+    return position if spaces is None else spaces.end()
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -329,8 +329,8 @@ def _bounded(digits: str) -> int:
 
 
 def _no_object(key: str, given: object) -> str:
-    found = "nothing" if given is None else type_class(given)
-    return f"{key!r} must be an object of argument names and values, got {found}"
+    got = "nothing" if given is None else type_class(given)
+    return f"{key!r} must be an object of argument names and values, got {got}"
 
 
 def _first_line(error: Exception) -> str:

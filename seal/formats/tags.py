@@ -38,8 +38,7 @@ class TagWalk:
     def tags(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
         """The format's tags in order, and `</think>`, which drops everything read so far.
 
-        Args:
-            pattern: The tags of the format, `<think>` and `</think>`.
+        `pattern` matches the tags of the format, `<think>` and `</think>`.
         """
         while (tag := pattern.search(self.text, self.position)) is not None:
             self.content.append(self.text[self.position : tag.start()])

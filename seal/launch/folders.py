@@ -131,11 +131,8 @@ def check_outputs_free(recipe: DictConfig) -> None:
 def locked_name(recipe: DictConfig, launch_id: str) -> Iterator[str | None]:
     """Lock the run's name on this machine, so that no second launch writes into its folders.
 
-    The system frees the lock when this process ends, however it ends.
-
-    Args:
-        recipe: Resolved recipe.
-        launch_id: Id of this launch, which its processes carry.
+    The system frees the lock when this process ends, however it ends. The lock file holds the id
+    of this launch, which its processes carry.
 
     Yields:
         The id of the launch that had the name before; if it was killed, processes of it may still

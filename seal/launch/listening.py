@@ -33,17 +33,11 @@ def check_port(host: str, port: int) -> None:
 def wait_until_healthy(
     name: str, server: subprocess.Popen[bytes], url: str, log: Path, patience_s: float
 ) -> None:
-    """Wait until a server that was just started answers 200.
-
-    Args:
-        name: Name of the server in an error, e.g. "the environment service".
-        server: Its process.
-        url: Address to ask for.
-        log: Its log; the error shows the last lines.
-        patience_s: Seconds to wait.
+    """Wait until a server that was just started answers 200 at an address.
 
     Raises:
-        RunError: The process ended, or did not answer in time.
+        RunError: The process ended, or did not answer within `patience_s`; the error has the name
+            of the server and the last lines of its log.
     """
     deadline = time.monotonic() + patience_s
     while not _is_healthy(url):

@@ -103,21 +103,18 @@ class Plan:
         return sum(parts) + ASIDE_BYTES
 
     def wake(self, memory: int, utilization: float | None = None) -> int:
-        """Bytes at wake-up and during rollouts.
+        """Bytes at wake-up and during rollouts, on a GPU of `memory` bytes.
 
-        Args:
-            memory: Bytes of the GPU.
-            utilization: vLLM's share of the GPU; None: the share in the recipe.
+        `utilization` is vLLM's share of the GPU; None: the share in the recipe.
         """
         share = self.utilization if utilization is None else utilization
         asleep = self.resident + ASIDE_BYTES
         return asleep + max(round(share * memory), self.engine_weights + self.transfer)
 
     def largest_utilization(self, memory: int) -> float | None:
-        """The largest share for vLLM that fits: a multiple of 0.01, at most 0.9; None if none fits.
+        """The largest share for vLLM that fits on a GPU of `memory` bytes; None if none fits.
 
-        Args:
-            memory: Bytes of the GPU.
+        It is a multiple of 0.01, at most 0.9.
         """
         left = memory - self.resident - ASIDE_BYTES
         fits = self.update <= memory and left >= self.engine_weights + self.transfer
@@ -164,12 +161,7 @@ def settings_of(recipe: DictConfig) -> Settings:
 
 
 def plan(shape: Shape, settings: Settings) -> Plan:
-    """Bytes of one GPU.
-
-    Args:
-        shape: Sizes of the model.
-        settings: Settings of the recipe.
-    """
+    """Bytes of one GPU."""
     per_rank = shape.parameters // settings.gpus
     always = settings.offload == "always"
     weights, moments = (0, 0) if always else (4 * per_rank, 8 * per_rank)

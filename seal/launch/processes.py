@@ -42,11 +42,8 @@ class Family:
     ) -> subprocess.Popen[bytes]:
         """Start a process in its own session, so that Ctrl-C in the terminal does not reach it.
 
-        Args:
-            command: Program and arguments.
-            log: File to append its output to; None: the output goes where the launcher's goes.
-            environment: Variables to add to the launcher's own.
-            cwd: Folder to run in.
+        Its output is appended to the log; without a log it goes where the launcher's goes. The
+        environment variables are added to the launcher's own.
         """
         with contextlib.ExitStack() as closing:
             output = None
@@ -80,13 +77,13 @@ class Family:
                 children.setdefault(process.ppid(), []).append(process)
                 if process.environ().get(_VARIABLE) == self.launch_id:
                     waiting.append(process)
-        found: dict[int, psutil.Process] = {}
+        ours: dict[int, psutil.Process] = {}
         while waiting:
             process = waiting.pop()
-            if process.pid not in found:
-                found[process.pid] = process
+            if process.pid not in ours:
+                ours[process.pid] = process
                 waiting += children.get(process.pid, ())
-        return list(found.values())
+        return list(ours.values())
 
     def sample_memory(self) -> None:
         """Update `peak_bytes` with the private memory (resident minus shared) of all processes.

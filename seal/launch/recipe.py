@@ -64,8 +64,8 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
             values are of a wrong kind or out of their range (the error names all of them).
     """
     if not path.is_file():
-        found = ", ".join(sorted(map(str, path.parent.glob("*.yaml")))) or "none"
-        raise RecipeError(f"no recipe {path}; recipes in {path.parent}: {found}")
+        recipes = ", ".join(sorted(map(str, path.parent.glob("*.yaml")))) or "none"
+        raise RecipeError(f"no recipe {path}; recipes in {path.parent}: {recipes}")
     package = _verl_package()
     folder = path.parent.resolve()
     try:
@@ -75,9 +75,9 @@ def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) 
         _refuse_unknown_keys(recipe, overrides, path, package)
         _resolve(recipe, dtype)
     except MissingConfigException as error:
-        found = ", ".join(error.options or ()) or "none"
+        names = ", ".join(error.options or ()) or "none"
         name = error.missing_cfg_file
-        raise RecipeError(f"{path}: there is no {name}; there are: {found}") from error
+        raise RecipeError(f"{path}: there is no {name}; there are: {names}") from error
     except (
         HydraException,
         OmegaConfBaseException,
@@ -102,7 +102,7 @@ def refuse_contradictions(recipe: DictConfig) -> None:
         RecipeError: There are such settings, or the recipe does not train with this project's
             trainer; the error names all of them.
     """
-    found = contradictions(read_settings(recipe))
+    problems = contradictions(read_settings(recipe))
     for key, needed in (
         ("trainer.use_v1", True),
         ("trainer.v1.trainer_mode", "seal"),
@@ -110,8 +110,8 @@ def refuse_contradictions(recipe: DictConfig) -> None:
     ):
         value = OmegaConf.select(recipe, key)
         if value != needed:
-            found.append(f"{key}={shown(value)}: the method needs {shown(needed)}")
-    _refuse(found, "these settings do not go together:")
+            problems.append(f"{key}={shown(value)}: the method needs {shown(needed)}")
+    _refuse(problems, "these settings do not go together:")
 
 
 def model_length(recipe: DictConfig) -> int:
@@ -199,10 +199,10 @@ def _refuse_unknown_keys(
     recipe: DictConfig, overrides: Sequence[str], path: Path, package: Path
 ) -> None:
     verl, seal = _plain(_verl_configuration(), "ppo_trainer"), _plain(EXP, "SEAL")
-    added = tuple(one.lstrip("+").split("=", 1)[0] for one in overrides if one.startswith("+"))
+    added = tuple(text.lstrip("+").split("=", 1)[0] for text in overrides if text.startswith("+"))
     for key in known_keys.unknown(_as_dict(recipe), verl, seal, package):
         # The command line may add a key, everything below it, and the sections around it.
-        if not any(f"{one}.".startswith(f"{key}.") or key.startswith(f"{one}.") for one in added):
+        if not any(f"{new}.".startswith(f"{key}.") or key.startswith(f"{new}.") for new in added):
             known = {*known_keys.names(verl), *known_keys.names(seal)}
             raise RecipeError(
                 f"{path}: unknown key {key!r}, in this file or in one of its defaults; did you "
@@ -218,7 +218,7 @@ def _refuse_wrong_values(recipe: DictConfig, path: Path, package: Path) -> None:
 def _refuse(problems: Sequence[str], opening: str) -> None:
     if problems:
         gap = " " if len(problems) == 1 else "\n  "
-        raise RecipeError(opening + "".join(gap + one for one in problems))
+        raise RecipeError(gap.join([opening, *problems]))
 
 
 def _refuse_adapters_on_cpu(recipe: DictConfig) -> None:

@@ -70,19 +70,11 @@ class Options:
 def record_launch(
     recipe: DictConfig, options: Options, launch_id: str, resumed_from: int | None
 ) -> Path:
-    """Write the record.
+    """Write the record; returns the launch's folder, which is for its logs, too.
 
-    The launch id becomes part of the run id. Without it, a service that outlives this run would
-    take the next run of the same name for this one.
-
-    Args:
-        recipe: Resolved recipe; its run id is changed.
-        options: The command line.
-        launch_id: Id of this launch.
-        resumed_from: Step of the checkpoint that the run goes on from; None for a new run.
-
-    Returns:
-        The launch's folder, for its logs too.
+    The launch id becomes part of the recipe's run id. Without it, a service that outlives this run
+    would take the next run of the same name for this one. `resumed_from` is the step of the
+    checkpoint that the run goes on from; None for a new run.
     """
     recipe.seal.run_id = f"{recipe.seal.run_id}-{launch_id[:8]}"
     folder = _new_folder(recipe, resumed_from is not None)
@@ -120,11 +112,11 @@ def record_launch(
 def data_hashes(recipe: DictConfig) -> dict[str, str]:
     """SHA-256 of each data file of the recipe, by its path; "" for a missing file."""
     paths = [path for key in ("train_files", "val_files") for path in data_files(recipe, key)]
-    found = {}
+    hashes = {}
     for path in paths:
         shown = path.relative_to(folders.ROOT) if path.is_relative_to(folders.ROOT) else path
-        found[str(shown)] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-    return found
+        hashes[str(shown)] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return hashes
 
 
 def policy_hashes(recipe: DictConfig) -> dict[str, str]:
@@ -139,12 +131,12 @@ def policy_hashes(recipe: DictConfig) -> dict[str, str]:
 
 def _digest(path: Path) -> str:
     size = path.stat().st_size
-    made = hashlib.sha256(str(size).encode())
+    hasher = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
         for place in range(0, size, max(_PIECE_BYTES, size // _PIECES)):
             file.seek(place)
-            made.update(file.read(_PIECE_BYTES))
-    return made.hexdigest()
+            hasher.update(file.read(_PIECE_BYTES))
+    return hasher.hexdigest()
 
 
 def package_versions() -> dict[str, str | None]:
@@ -178,7 +170,7 @@ def git_state() -> tuple[dict[str, Any] | None, bytes | None]:
 
 def machine() -> dict[str, Any]:
     """The machine of the launcher; other nodes of a Ray cluster are not recorded."""
-    found = gpus.read()
+    cards = gpus.read()
     return {
         "host": platform.node(),
         "system": platform.platform(),
@@ -186,7 +178,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 1024**3, 1),
         "gpus": [
-            f"{gpu.name}, {gpu.total_bytes // 1024**2} MiB, {found.driver}" for gpu in found.seen
+            f"{gpu.name}, {gpu.total_bytes // 1024**2} MiB, {cards.driver}" for gpu in cards.seen
         ],
     }
 

@@ -54,12 +54,12 @@ def read_validation(path: Path) -> dict[str, list[Rollout]]:
 
 def scores(rollouts: Sequence[Rollout], category: str | None = None) -> list[float]:
     """Scores of the rollouts of a category; None: of all categories."""
-    return [one.score for one in rollouts if category in (None, one.category)]
+    return [rollout.score for rollout in rollouts if category in (None, rollout.category)]
 
 
 def turn_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Share of all turns that have a label, by label."""
-    turns = Counter(label for one in rollouts for label in one.labels)
+    turns = Counter(label for rollout in rollouts for label in rollout.labels)
     return {label: count / turns.total() for label, count in turns.items()}
 
 
@@ -115,7 +115,8 @@ def _pass_rates(
     first, last = (log.stem for log in logs)
     for header in ("n", f"before (step {first})", f"after (step {last})", "change"):
         table.add_column(header, justify="right")
-    common = sorted({one.category for one in before} & {one.category for one in after})
+    categories = ({rollout.category for rollout in side} for side in (before, after))
+    common = sorted(set.intersection(*categories))
     for category in [*common, *([None] if len(common) > 1 else [])]:
         results = scores(after, category)
         old, new = fmean(scores(before, category)), fmean(results)
@@ -167,7 +168,7 @@ def _cost(console: Console, finished: Finished, rounds: list[dict[str, Any]]) ->
         console.print(f"  first training step done {finished.first_step_s:.0f} s after the service")
     if len(rounds) > 1:
         # The median leaves out validations, and the pause before a run was resumed.
-        seconds = median(two["time"] - one["time"] for one, two in pairwise(rounds))
+        seconds = median(later["time"] - earlier["time"] for earlier, later in pairwise(rounds))
         console.print(f"  {seconds:.1f} s a training step")
     console.print(f"  peak memory {finished.peak_bytes / 1024**3:.1f} GiB (private, all processes)")
     if finished.service_cpu_s is not None:

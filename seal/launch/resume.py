@@ -86,10 +86,7 @@ def set_resume_mode(recipe: DictConfig, overrides: Sequence[str], resume: bool) 
 
 
 def check_resume(recipe: DictConfig) -> int:
-    """Check that the run can go on with this recipe.
-
-    Returns:
-        The step of the checkpoint it goes on from.
+    """Check that the run can go on with this recipe; returns the step that it goes on from.
 
     Raises:
         RunError: There is no whole checkpoint, the run has all its steps and their validations, the
@@ -156,17 +153,12 @@ def differences(recorded: Any, recipe: DictConfig) -> list[str]:
 
 
 def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
-    """Tell the user how to go on after an interruption or a failure.
-
-    Args:
-        recipe: Resolved recipe.
-        argv: The launcher's arguments, without the program.
-    """
-    found, named = latest_complete(checkpoint_folder(recipe)), recipe.trainer.resume_from_path
-    if named is not None and (found is None or found < step_of(Path(str(named)))):
+    """Tell the user how to go on after an interruption or a failure of a launch with `argv`."""
+    saved, named = latest_complete(checkpoint_folder(recipe)), recipe.trainer.resume_from_path
+    if named is not None and (saved is None or saved < step_of(Path(str(named)))):
         # The checkpoint was of another folder, and this run has saved none.
         return f"nothing has been saved since {named}; to go on, give the same command again"
-    if found is None:
+    if saved is None:
         return (
             f"no checkpoint has been saved yet (trainer.save_freq={recipe.trainer.save_freq}), so "
             "the same command starts from the beginning"
@@ -176,7 +168,7 @@ def how_to_resume(recipe: DictConfig, argv: Sequence[str]) -> str:
     kept = (w for w in argv if w != "--resume" and not w.startswith("trainer.resume_from_path="))
     words = ["--resume", *kept]
     return (
-        f"steps up to {found} are saved; to go on:\n"
+        f"steps up to {saved} are saved; to go on:\n"
         f"  .venv/bin/python launcher.py {shlex.join(words)}"
     )
 
@@ -196,13 +188,13 @@ def checkpoint_step(recipe: DictConfig) -> int:
                 "global_step_N with actor/, data.pt and seal_state.json"
             )
         return step_of(path)
-    found = latest_complete(checkpoint_folder(recipe))
-    if found is None:
+    latest = latest_complete(checkpoint_folder(recipe))
+    if latest is None:
         raise RunError(
             f"nothing to resume: {recipe.trainer.default_local_dir} has no whole checkpoint; omit "
             "--resume to start the run"
         )
-    return found
+    return latest
 
 
 def _check_best_stays(recipe: DictConfig, step: int) -> None:

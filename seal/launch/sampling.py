@@ -27,8 +27,8 @@ _OF_THE_FILTER: Mapping[str, Any] = {
 def refused_settings(recipe: DictConfig) -> Iterator[str]:
     """What is wrong with the recipe's settings of sampling, one sentence each."""
     for key, value in _OF_OTHER_TRAINERS.items():
-        if (found := _at(recipe, key)) != value:
-            yield f"{key}={found} does not act in this trainer; leave it at {_written(value)}"
+        if (given := _at(recipe, key)) != value:
+            yield f"{key}={given} does not act in this trainer; leave it at {_written(value)}"
     if not recipe.trainer.v1.sampler.sync_refill_failed_groups:
         yield (
             "trainer.v1.sampler.sync_refill_failed_groups=false does not act: a group that lost "
@@ -51,9 +51,9 @@ def _filtering(recipe: DictConfig) -> Iterator[str]:
         )
     if not filtering.enable:
         for key, value in _OF_THE_FILTER.items():
-            if (found := _at(recipe, key)) != value:
+            if (given := _at(recipe, key)) != value:
                 yield (
-                    f"{key}={found} does not act without algorithm.filter_groups.enable=true; "
+                    f"{key}={given} does not act without algorithm.filter_groups.enable=true; "
                     f"leave it at {value}, or set that too"
                 )
     elif filtering.max_num_gen_batches < 2:
@@ -65,8 +65,8 @@ def _filtering(recipe: DictConfig) -> Iterator[str]:
 
 
 def _at(recipe: DictConfig, key: str) -> Any:
-    found = OmegaConf.select(recipe, key)
-    return OmegaConf.to_container(found) if isinstance(found, DictConfig) else found
+    value = OmegaConf.select(recipe, key)
+    return OmegaConf.to_container(value) if isinstance(value, DictConfig) else value
 
 
 def _written(value: Any) -> str:

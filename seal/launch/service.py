@@ -52,14 +52,15 @@ def check_can_start(recipe: DictConfig) -> None:
         RunError: The recipe has several addresses, no server can listen at the address, the
             service's environment is missing, or BFCL_PATH and BFCL_SCRIPT cannot be used.
     """
-    found = urls(recipe)
-    if len(found) > 1:
+    addresses = urls(recipe)
+    if len(addresses) > 1:
         raise RunError(
-            f"--with-bfcl starts one service, and env_service.env_url has {len(found)} addresses "
-            f"({', '.join(found)}); start them yourself without --with-bfcl, or name one address"
+            f"--with-bfcl starts one service, and env_service.env_url has {len(addresses)} "
+            f"addresses ({', '.join(addresses)}); start them yourself without --with-bfcl, or name "
+            "one address"
         )
     _command(recipe)
-    host, port = _host_and_port(found[0])
+    host, port = _host_and_port(addresses[0])
     try:
         check_port(host, port)
     except OSError as error:
@@ -100,12 +101,12 @@ def urls(recipe: DictConfig) -> tuple[str, ...]:
         RunError: The recipe has no address, or one of them is malformed.
     """
     value = recipe.env_service.env_url
-    found = url_list(map(str, value) if isinstance(value, ListConfig) else [str(value)])
-    if not found:
+    addresses = url_list(map(str, value) if isinstance(value, ListConfig) else [str(value)])
+    if not addresses:
         raise RunError("env_service.env_url=[] is empty; name an address, http://127.0.0.1:8082")
-    for url in found:
+    for url in addresses:
         _host_and_port(url)
-    return found
+    return addresses
 
 
 def token(recipe: DictConfig) -> str | None:
@@ -128,7 +129,7 @@ def service_versions(names: tuple[str, ...]) -> dict[str, str]:
     library = folders.ROOT / SERVICE_ENVIRONMENT / "lib"
     sites = [str(path) for path in library.glob("python3*/site-packages")]
     installed = importlib.metadata.distributions(path=sites)
-    return {one.name: one.version for one in installed if one.name in names}
+    return {package.name: package.version for package in installed if package.name in names}
 
 
 def _command(recipe: DictConfig) -> tuple[list[str], Path]:

@@ -79,11 +79,9 @@ class Shape:
 
 
 def config_of(path: str, root: Path) -> Config | None:
-    """Configuration of a model; None if it has no folder and is not in the table.
+    """Configuration of a recipe's model; None if it has no folder and is not in the table.
 
-    Args:
-        path: `actor_rollout_ref.model.path` of a recipe.
-        root: Folder that a relative path starts from.
+    A relative path starts from `root`.
     """
     file = root / path / "config.json"
     if file.is_file():
@@ -120,7 +118,7 @@ def shape_of(config: Config) -> Shape:
     if kind == "qwen3_5":
         every = text["full_attention_interval"]
         linear = _linear_attention(text) + rest
-        sizes = [sizes[0] if (one + 1) % every == 0 else linear for one in range(layers)]
+        sizes = [sizes[0] if (layer + 1) % every == 0 else linear for layer in range(layers)]
     attending = sum(size == attention + rest for size in sizes)
     tied = bool(text["tie_word_embeddings"])
     vocabulary = text["vocab_size"]

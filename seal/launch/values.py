@@ -35,7 +35,7 @@ _OWN = frozenset(
     }
 )
 """Keys that `seal.settings.sections` reads."""
-_NAMES = {one.__name__: one for one in (bool, int, float, str, list, dict, tuple)} | {
+_NAMES = {kind.__name__: kind for kind in (bool, int, float, str, list, dict, tuple)} | {
     "Any": Any,
     "Optional": Optional,
     "Union": Union,
@@ -47,19 +47,16 @@ _SCALARS = (bool, int, float, str)
 def problems(
     recipe: DictConfig, verl: Mapping[str, Any], usual: Mapping[str, Any], package: Path
 ) -> list[str]:
-    """A sentence for each wrong value.
+    """A sentence for each wrong value of a resolved recipe.
 
-    Args:
-        recipe: Resolved recipe.
-        verl: verl's own configuration, interpolations as text.
-        usual: That of exp/SEAL.yaml, resolved or not.
-        package: Folder of the verl package.
+    `verl` is verl's own configuration, interpolations as text; `usual` is that of exp/SEAL.yaml,
+    resolved or not; `package` is the folder of the verl package.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     try:
         read_settings(recipe)
     except SettingsError as error:
-        found += error.problems
+        sentences += error.problems
     values = plain(recipe)
     assert isinstance(values, dict)
     listed = [(key, value, KINDS[key]) for key in KINDS for value in _at(values, key)]
@@ -67,14 +64,14 @@ def problems(
         try:
             read(adapter(kind), value, key)
         except SettingsError as error:
-            found += error.problems
-    if not found:
-        found += _inert(values, usual)
+            sentences += error.problems
+    if not sentences:
+        sentences += _inert(values, usual)
         try:
             run_name(recipe)
         except RunError as error:
-            found.append(str(error))
-    return found
+            sentences.append(str(error))
+    return sentences
 
 
 def _at(values: Any, key: str) -> list[Any]:

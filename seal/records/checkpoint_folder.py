@@ -117,15 +117,12 @@ def free_name(path: Path) -> Path:
 def abandon_after(folder: Path, step: int) -> list[Path]:
     """Let a run go on from a step: no later folder counts as its checkpoint, and none is lost.
 
-    Complete checkpoints after the step become `abandoned_global_step_<n>`; the trainer deletes what
-    is left of unfinished saves. verl's note then names the newest complete checkpoint. A best.json
-    that names a later step is removed.
-
-    Returns:
-        Where the complete ones are now.
+    Complete checkpoints after the step become `abandoned_global_step_<n>`, and their new paths are
+    returned; the trainer deletes what is left of unfinished saves. verl's note then names the
+    newest complete checkpoint. A best.json that names a later step is removed.
     """
     abandoned = []
-    for later in reversed([one for one in steps(folder) if one > step]):
+    for later in reversed([number for number in steps(folder) if number > step]):
         path = checkpoint(folder, later)
         complete = is_complete(path)
         new = free_name(path.with_name(f"{ABANDONED if complete else DELETED}{path.name}"))

@@ -24,14 +24,14 @@ def json_object(raw: bytes) -> dict[str, Any]:
         BadLine: The line is not UTF-8, not JSON, or no JSON object.
     """
     try:
-        found = json.loads(raw.decode("utf-8"))
+        value = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise BadLine(f"not UTF-8 (byte {error.start + 1} is 0x{raw[error.start]:02x})") from None
     except (ValueError, RecursionError) as error:
         raise BadLine(f"not JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise BadLine(f"expected a JSON object, got {type(found).__name__}")
-    return found
+    if not isinstance(value, dict):
+        raise BadLine(f"expected a JSON object, got {type(value).__name__}")
+    return value
 
 
 def read_json_lines(path: Path, keep: Callable[[int, dict[str, Any]], Kept]) -> Iterator[Kept]:

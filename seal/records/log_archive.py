@@ -93,9 +93,8 @@ def unpack(archive: Path, folder: Path) -> None:
     try:
         time = archive.stat().st_mtime
         with zipfile.ZipFile(archive) as source:
-            entries = [one for one in source.infolist() if not one.filename.endswith("/")]
-            wrong = _wrong(entries)
-            if wrong:
+            entries = [entry for entry in source.infolist() if not entry.filename.endswith("/")]
+            if wrong := _wrong(entries):
                 raise BadArchive(
                     f"{archive} is no archive that compare.py --keep made: {wrong}. Nothing of it "
                     "was read; do not trust it"

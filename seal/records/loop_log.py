@@ -46,9 +46,9 @@ class LoopLog:
         """In the present phase, the rollouts of `ended` prompts out of `of` have ended."""
         self._append(PHASES, {**self._phase, "ended": ended, "of": of})
 
-    def fault(self, said: str, step: int) -> None:
-        """The run has to be ended; `said` is the reason."""
-        self._append(PHASES, {"phase": FAULT, "step": step, "said": said})
+    def fault(self, reason: str, step: int) -> None:
+        """The run has to be ended; `reason` says why."""
+        self._append(PHASES, {"phase": FAULT, "step": step, "said": reason})
 
     def end(self, how: str) -> None:
         """The run has ended, DONE, FAILED or INTERRUPTED, in the step that was begun last."""

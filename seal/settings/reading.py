@@ -50,11 +50,7 @@ _BOUNDS = {
 
 
 class SettingsError(ValueError):
-    """A configuration has wrong values.
-
-    Args:
-        problems: A sentence for each of them.
-    """
+    """A configuration has wrong values; `problems` has a sentence for each of them."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n  ".join(problems))
@@ -98,28 +94,28 @@ def shown(value: object) -> str:
 
 
 def _sentence(error: ErrorDetails, key: str) -> str:
-    kind, found, context = error["type"], error["input"], error.get("ctx", {})
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
     place = _place(key, [part for part in error["loc"] if part != "[key]"])
     if kind == "missing":
         return f"{place} is missing; set it"
     if kind == "unexpected_keyword_argument":
-        return f"{place}={shown(found)}: nothing reads this key; remove it"
+        return f"{place}={shown(value)}: nothing reads this key; remove it"
     if kind == "value_error":
-        return _of_section(place, found, str(context["error"]))
-    return f"{place}={shown(found)}: expected {_allowed(error)}"
+        return _of_section(place, value, str(context["error"]))
+    return f"{place}={shown(value)}: expected {_allowed(error)}"
 
 
-def _of_section(place: str, found: object, said: str) -> str:
+def _of_section(place: str, value: object, reason: str) -> str:
     """What a dataclass says of its fields, with the section's key in front."""
-    if not isinstance(found, Mapping):
-        return f"{place}={shown(found)}: {said}"
-    if said.startswith(f"{place}."):
-        return said
-    return f"{place}.{said}" if said.split(" ", 1)[0] in found else f"{place}: {said}"
+    if not isinstance(value, Mapping):
+        return f"{place}={shown(value)}: {reason}"
+    if reason.startswith(f"{place}."):
+        return reason
+    return f"{place}.{reason}" if reason.split(" ", 1)[0] in value else f"{place}: {reason}"
 
 
 def _allowed(error: ErrorDetails) -> str:
-    kind, found, context = error["type"], error["input"], error.get("ctx", {})
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind in ("literal_error", "enum"):
         return f"one of {', '.join(_QUOTED.findall(context['expected']))}"
     if kind in _BOUNDS:
@@ -127,7 +123,7 @@ def _allowed(error: ErrorDetails) -> str:
         number = "a whole number" if isinstance(context[bound], int) else "a number"
         return f"{number} {words} {context[bound]}"
     if kind == "string_type":
-        return "text" + (", in quotes" if isinstance(found, int | float) else "")
+        return "text" + (", in quotes" if isinstance(value, int | float) else "")
     return _EXPECTED.get(kind, error["msg"]).format(**context)
 
 

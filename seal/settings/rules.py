@@ -19,13 +19,13 @@ def contradictions(settings: Settings) -> list[str]:
         lambda: check_gate(seal.start_gate, trainer, resumed),
         lambda: check_best_metric(seal),
     )
-    found: list[str] = []
+    problems: list[str] = []
     for rule in rules:
         try:
             rule()
         except SettingsError as error:
-            found += error.problems
-    return found
+            problems += error.problems
+    return problems
 
 
 def keeps_best(settings: Settings) -> bool:

@@ -26,13 +26,13 @@ def bfcl_data(root: Path) -> Path:
     Raises:
         BadData: There is none.
     """
-    found = sorted(root.glob(".venv-bfcl/lib/python3*/site-packages/bfcl_eval/data"))
-    if not found:
+    folders = sorted(root.glob(".venv-bfcl/lib/python3*/site-packages/bfcl_eval/data"))
+    if not folders:
         raise BadData(
             "no bfcl-eval in .venv-bfcl; run `bash install.sh`, or name the data "
             "folder of an installed bfcl_eval with --bfcl-data"
         )
-    return found[0]
+    return folders[0]
 
 
 def read_tasks(folder: Path) -> list[Task]:
@@ -49,10 +49,10 @@ def read_tasks(folder: Path) -> list[Task]:
         rows = _rows(path, NEEDED)
         references = {row["id"]: row for row in _rows(answers, NEEDED_OF_REFERENCES)}
         expected = {f"{category}_{scenario}" for scenario in range(TASKS_PER_CATEGORY)}
-        found = Counter(row["id"] for row in rows)
-        if len(rows) != TASKS_PER_CATEGORY or found.keys() != expected:
-            odd = [task_id for task_id, times in found.items() if times > 1]
-            odd += sorted(found.keys() ^ expected)
+        counts = Counter(row["id"] for row in rows)
+        if len(rows) != TASKS_PER_CATEGORY or counts.keys() != expected:
+            odd = [task_id for task_id, times in counts.items() if times > 1]
+            odd += sorted(counts.keys() ^ expected)
             raise BadData(
                 f"{path} has {len(rows)} tasks, expected {category}_0 to "
                 f"{category}_{TASKS_PER_CATEGORY - 1}; missing, doubled or foreign: {odd[0]}"

@@ -202,14 +202,14 @@ def split_files(split: Split, stem: str) -> dict[str, bytes]:
     Raises:
         BadData: The names are those of a recipe's files.
     """
-    made = {
+    tables = {
         f"{stem}_train.parquet": training_rows(split.train),
         f"{stem}_eval.parquet": suite_rows(split.val, "benchmark"),
     }
-    for name in made:
+    for name in tables:
         if name in TABLES:
             raise BadData(f"its table would be {name}, which is a recipe's; rename the split file")
-    return {name: parquet(rows) for name, rows in made.items()}
+    return {name: parquet(rows) for name, rows in tables.items()}
 
 
 def parquet(rows: Rows) -> bytes:

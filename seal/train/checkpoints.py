@@ -66,13 +66,13 @@ def prune(folder: Path, keep_last: int | None, step: int, best: int | None) -> N
         _delete(leftover)
     if keep_last is None:
         return
-    found = [one for one in steps(folder) if one <= step]
-    complete = [one for one in found if is_complete(checkpoint(folder, one))]
+    saved = [number for number in steps(folder) if number <= step]
+    complete = [number for number in saved if is_complete(checkpoint(folder, number))]
     newest = complete[max(0, len(complete) - keep_last) :]
     kept = {*newest, latest(folder), best}
-    for one in found:
-        if one not in kept:
-            _delete(checkpoint(folder, one))
+    for number in saved:
+        if number not in kept:
+            _delete(checkpoint(folder, number))
 
 
 def _delete(path: Path) -> None:
@@ -192,18 +192,18 @@ def find(path: Path, which: str) -> Path:
     if not path.is_dir():
         raise CheckpointError(f"{path} is no folder; expected a checkpoint or an experiment")
     if path.name.startswith(PREFIX):
-        found = path
+        chosen = path
     else:
         folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-        found = checkpoint(folder, _step(folder, which))
-    if not is_complete(found):
-        if not found.is_dir():
-            raise CheckpointError(f"{found} does not exist; name another checkpoint")
+        chosen = checkpoint(folder, _step(folder, which))
+    if not is_complete(chosen):
+        if not chosen.is_dir():
+            raise CheckpointError(f"{chosen} does not exist; name another checkpoint")
         raise CheckpointError(
-            f"{found} is not complete: a shard, data.pt or the loop's state is missing. Its save "
+            f"{chosen} is not complete: a shard, data.pt or the loop's state is missing. Its save "
             "was cut off, or a part of it lies on other nodes; name another checkpoint"
         )
-    return found
+    return chosen
 
 
 def _step(folder: Path, which: str) -> int:

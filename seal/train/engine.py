@@ -71,7 +71,7 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
         pulls = torch.tensor([bool(row.any()) for row in data["advantages"].unbind()])
         # All ranks must have the same number of micro-batches, and at least one.
         wanted = self._over_ranks(pulls.sum().clamp(min=1), torch.distributed.ReduceOp.MAX)
-        if not _said(data, "use_dynamic_bsz", True):
+        if not _flag(data, "use_dynamic_bsz", True):
             size = int(tensordict_utils.get_non_tensor_data(data, "micro_batch_size_per_gpu", 1))
             wanted = -(-wanted // size) * size
         kept = pulls.to(torch.int).argsort(descending=True, stable=True)[:wanted].sort().values
@@ -89,7 +89,7 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
         """verl's, and which hidden states are needed."""
         inputs, arguments = super().prepare_model_inputs(micro_batch)
         self.head_rows = None
-        if self.use_ulysses_sp or any(_said(micro_batch, name, False) for name in _BY_VERL):
+        if self.use_ulysses_sp or any(_flag(micro_batch, name, False) for name in _BY_VERL):
             return inputs, arguments
         places = policy_places(micro_batch)
         offsets = micro_batch["input_ids"].offsets()
@@ -98,7 +98,7 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
             places,
             _temperatures(micro_batch, len(offsets) - 1, places.device)[row],
         )
-        if _said(micro_batch, "use_remove_padding", True):
+        if _flag(micro_batch, "use_remove_padding", True):
             self.head_rows = places
             return inputs, arguments
         columns = inputs["input_ids"].shape[1]
@@ -117,20 +117,20 @@ class PolicyTokensEngine(FSDPEngineWithLMHead):
     ) -> dict[str, torch.Tensor]:
         """Log probability (and entropy) of each next token; 0 if the policy did not write it."""
         if "places" not in output_args:
-            made: dict[str, torch.Tensor] = super().prepare_model_outputs(
+            by_verl: dict[str, torch.Tensor] = super().prepare_model_outputs(
                 output, output_args, micro_batch, logits_processor_func
             )
-            return made
+            return by_verl
         places, ids = output_args["places"], micro_batch["input_ids"]
-        with_entropy = _said(micro_batch, "calculate_entropy", False)
+        with_entropy = _flag(micro_batch, "calculate_entropy", False)
         log_probs, entropy = token_log_probs(
             output.logits.squeeze(0),
             ids.values()[places + 1],
             output_args["temperature_of_places"],
             entropy=with_entropy,
         )
-        found = {"log_probs": log_probs, **({"entropy": entropy} if with_entropy else {})}
-        return {name: _spread(values, places, ids) for name, values in found.items()}
+        computed = {"log_probs": log_probs, **({"entropy": entropy} if with_entropy else {})}
+        return {name: _spread(values, places, ids) for name, values in computed.items()}
 
     def _build_module(self) -> torch.nn.Module:
         return give_head_rows(super()._build_module(), lambda: self.head_rows)
@@ -145,7 +145,7 @@ def _is_of_advantages(loss_function: Callable[..., Any], data: TensorDict) -> bo
         not config.use_kl_loss
         and not config.entropy_coeff
         and config.policy_loss.get("loss_mode", "vanilla") == "vanilla"
-        and not _said(data, "calculate_entropy", False)
+        and not _flag(data, "calculate_entropy", False)
     )
 
 
@@ -179,5 +179,5 @@ def _temperatures(micro_batch: TensorDict, rows: int, device: torch.device) -> t
     return given.to(device, torch.float32)
 
 
-def _said(micro_batch: TensorDict, name: str, default: bool) -> bool:
+def _flag(micro_batch: TensorDict, name: str, default: bool) -> bool:
     return bool(tensordict_utils.get_non_tensor_data(micro_batch, name, default))

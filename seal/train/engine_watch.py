@@ -49,8 +49,8 @@ class EngineWatch:
             yield
         except Exception:
             # A dead engine is the reason; lost rollouts, for example, only follow from it.
-            for said in self.deaths().values():
-                self._on_death(said)
+            for sentence in self.deaths().values():
+                self._on_death(sentence)
             raise
         finally:
             self.stop()
@@ -61,8 +61,8 @@ class EngineWatch:
         with ThreadPoolExecutor(len(self._addresses)) as pool:
             signs = list(pool.map(_death, self._addresses))
         return {
-            one: f"rollout engine {number} of {len(signs)} ({one}) has died: {sign}"
-            for number, (one, sign) in enumerate(zip(self._addresses, signs, strict=True), 1)
+            address: f"rollout engine {number} of {len(signs)} ({address}) has died: {sign}"
+            for number, (address, sign) in enumerate(zip(self._addresses, signs, strict=True), 1)
             if sign
         }
 
@@ -70,7 +70,7 @@ class EngineWatch:
         before: dict[str, str] = {}
         while not self._over.wait(self._every_s):
             dead = self.deaths()
-            twice = [said for one, said in dead.items() if one in before]
+            twice = [sentence for address, sentence in dead.items() if address in before]
             if twice and not self._over.is_set():
                 self._on_death(twice[0])
                 return

@@ -50,10 +50,10 @@ def token_log_probs(
     Returns:
         Two tensors of shape (rows,).
     """
-    found: tuple[torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(
+    results: tuple[torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(
         logits, labels, temperature, entropy, chunk_bytes
     )
-    return found
+    return results
 
 
 def give_head_rows(

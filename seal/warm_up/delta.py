@@ -34,12 +34,7 @@ class DeltaError(Exception):
 
 
 def make_delta(base: Path, trained: Path, out: Path) -> None:
-    """Write what training changed.
-
-    Args:
-        base: Folder of the model before training.
-        trained: Folder of the model after training.
-        out: The file to write.
+    """Write to the file `out` what training changed, by the folders of both models.
 
     Raises:
         DeltaError: The folders are no models, or not of the same shape.
@@ -59,12 +54,7 @@ def make_delta(base: Path, trained: Path, out: Path) -> None:
 
 
 def apply_delta(base: Path, delta: Path, out: Path) -> bool:
-    """Write the folder of the model that a file describes, with the tokenizer of `base`.
-
-    Args:
-        base: Folder of the model before training.
-        delta: A file of `make_delta`.
-        out: The folder to make; complete or not there.
+    """Make the folder `out` of the model that a file describes, with the tokenizer of `base`.
 
     Returns:
         Whether it was made; False: the folder holds this model already.
@@ -101,11 +91,11 @@ def apply_delta(base: Path, delta: Path, out: Path) -> bool:
 
 def digest(weights: Weights) -> str:
     """SHA-256 of all weights in the order of their names."""
-    made = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in sorted(weights):
-        made.update(name.encode())
-        made.update(weights[name].contiguous().numpy().data)
-    return made.hexdigest()
+        hasher.update(name.encode())
+        hasher.update(weights[name].contiguous().numpy().data)
+    return hasher.hexdigest()
 
 
 def _load(folder: Path) -> Any:
@@ -119,7 +109,7 @@ def _load(folder: Path) -> Any:
 
 def _weights(model: Any) -> Weights:
     """A model's own weights by name; weights with two names, as tied embeddings, once."""
-    return {name: one.detach() for name, one in model.named_parameters()}
+    return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
 def _shapes(weights: Weights) -> dict[str, torch.Size]:

@@ -9,9 +9,7 @@ from typing import Any
 def plot(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw the loss of every step, and its running mean, over the tokens seen.
 
-    Args:
-        lines: The lines of loss.jsonl.
-        path: The picture; its suffix says which format.
+    `lines` are those of loss.jsonl; the suffix of `path` says which format the picture has.
     """
     # Imported here: it takes a second, which --help need not wait for.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

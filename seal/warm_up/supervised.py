@@ -66,7 +66,7 @@ def tokenize(backbone: Backbone, demonstration: dict[str, Any]) -> TokenizedDial
     Of the tokens that close an answer, the policy learns the one at which generation stops.
     """
     end = backbone.message_end
-    stop = next((place for place, one in enumerate(end) if one in backbone.stop_ids), 0) + 1
+    stop = next((place for place, token in enumerate(end) if token in backbone.stop_ids), 0) + 1
     messages = [
         {key: value for key, value in message.items() if key != "learn"}
         for message in demonstration["messages"]

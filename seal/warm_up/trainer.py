@@ -71,11 +71,7 @@ def in_steps(dialogues: Sequence[TokenizedDialogue], batch: int, seed: int) -> S
 
 
 def run(training: Training, processes: int) -> None:
-    """Train in processes of their own, and wait for them.
-
-    Args:
-        training: What to train.
-        processes: How many processes.
+    """Train in so many processes, and wait for them.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; the state was saved.
@@ -114,12 +110,8 @@ def _ignoring_interrupts() -> Iterator[None]:
 def train(rank: int, processes: int, port: int, training: Training, stop: Event) -> None:
     """What each process does; at the end of the training, weights are in `training.folder`/weights.
 
-    Args:
-        rank: Number of the process.
-        processes: How many there are.
-        port: Of 127.0.0.1, where they meet.
-        training: What to train.
-        stop: Once it is set, the state is saved and the training ends early.
+    The processes meet at a port of 127.0.0.1. Once `stop` is set, the state is saved and the
+    training ends early.
     """
     torch.set_num_threads(1)
     torch.manual_seed(training.seed)
@@ -142,8 +134,8 @@ def rate(step: int, steps: int, peak: float) -> float:
 def shares(batch: Sequence[TokenizedDialogue], processes: int) -> list[list[TokenizedDialogue]]:
     """A batch's dialogues for each process, with about the same number of tokens."""
     parts: list[list[TokenizedDialogue]] = [[] for _ in range(processes)]
-    for dialogue in sorted(batch, key=lambda one: -len(one.ids)):
-        min(parts, key=lambda part: sum(len(one.ids) for one in part)).append(dialogue)
+    for longest in sorted(batch, key=lambda dialogue: -len(dialogue.ids)):
+        min(parts, key=lambda part: sum(len(dialogue.ids) for dialogue in part)).append(longest)
     return parts
 
 
@@ -155,8 +147,10 @@ class _Worker:
         self.model.train()
         # The word embeddings, a fifth of a small model, need not change.
         self.model.get_input_embeddings().weight.requires_grad_(False)
-        self.trained = [one for one in self.model.parameters() if one.requires_grad]
-        self.weights = [one.detach().float().clone() for one in self.trained]
+        self.trained = [
+            parameter for parameter in self.model.parameters() if parameter.requires_grad
+        ]
+        self.weights = [parameter.detach().float().clone() for parameter in self.trained]
         self.optimizer = torch.optim.AdamW(
             self.weights,
             lr=training.learning_rate,
@@ -164,7 +158,7 @@ class _Worker:
             weight_decay=0.01,
             fused=True,
         )
-        self.sizes = [one.numel() for one in self.trained]
+        self.sizes = [parameter.numel() for parameter in self.trained]
         self.gradient = torch.zeros(sum(self.sizes))
         self.step = self._restored()
 
@@ -206,7 +200,7 @@ class _Worker:
             loss, _ = summed_loss(self.model, [dialogue], pad=0)
             (loss / learnt).backward()
             total += loss.detach() / learnt
-        gradients = [one.grad for one in self.trained]
+        gradients = [parameter.grad for parameter in self.trained]
         for part, gradient in zip(self.gradient.split(self.sizes), gradients, strict=True):
             # A process that gets no dialogue of a small batch has no gradients.
             part.zero_() if gradient is None else part.copy_(gradient.reshape(-1))
@@ -236,9 +230,9 @@ class _Worker:
 
     def _agreed(self, wanted: bool) -> bool:
         """Whether any of the processes is to stop; the answer is the same in all."""
-        said = torch.tensor([float(wanted)])
-        dist.all_reduce(said)
-        return bool(said > 0)
+        votes = torch.tensor([float(wanted)])
+        dist.all_reduce(votes)
+        return bool(votes > 0)
 
     def _restored(self) -> int:
         """Load the saved state, if there is one; returns the number of steps done."""

@@ -64,12 +64,9 @@ class WarmUp:
 
 
 def warm_up(settings: WarmUp, out: Path, processes: int) -> dict[str, Any]:
-    """Warm a model up, or go on where that was interrupted.
+    """Make the folder `out` of a warmed-up model, or go on where that was interrupted.
 
-    Args:
-        settings: What to learn from what.
-        out: The folder to make.
-        processes: Training processes, of one thread each.
+    Each of the training processes has one thread.
 
     Returns:
         The facts in warm_up.json.
@@ -179,7 +176,8 @@ def choose(backbone: Backbone, demonstrations: Path, settings: WarmUp) -> list[T
             )
         chosen += [fitting[place % len(fitting)] for place in range(wanted)]
     bar.close()
-    tqdm.write(f"warm_up: {len(chosen)} dialogues, {sum(len(one.ids) for one in chosen):,} tokens")
+    tokens = sum(len(dialogue.ids) for dialogue in chosen)
+    tqdm.write(f"warm_up: {len(chosen)} dialogues, {tokens:,} tokens")
     if left_out:
         counts = ", ".join(f"{name} {count}" for name, count in left_out.items())
         tqdm.write(f"warm_up: left out as longer than {settings.max_tokens} tokens: {counts}")

@@ -42,11 +42,9 @@ class ToolExecutor:
         }
 
     def execute(self, call: ToolCall, available: Set[str]) -> str:
-        """Run one call and return its result as bfcl-eval writes it.
+        """Run one call of an available tool and return its result as bfcl-eval writes it.
 
-        Args:
-            call: Name and arguments, already parsed.
-            available: Names of the tools that may be called now.
+        Of any other tool the result is an error.
         """
         if call.name not in available or call.name not in self._owner:
             return _unavailable(call.name)
@@ -109,8 +107,9 @@ def _mutable_defaults(class_name: str, tool: str) -> Mapping[str, Any]:
     Python keeps one such object for all calls. A tweet posted without mentions would share its list
     of mentions with every other such tweet, also of other episodes.
     """
-    parameters = inspect.signature(vars(tool_class(class_name))[tool]).parameters.values()
-    return {one.name: one.default for one in parameters if isinstance(one.default, list | dict)}
+    parameters = inspect.signature(vars(tool_class(class_name))[tool]).parameters
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    return {name: value for name, value in defaults.items() if isinstance(value, list | dict)}
 
 
 def _result_text(result: object) -> str:

@@ -42,12 +42,12 @@ def tool_class(class_name: str) -> type:
             f"bfcl: tool class {class_name} does not import ({error}); install the service's "
             "requirements"
         ) from error
-    found = vars(module)[class_name]
-    if not isinstance(found, type):
+    loaded = vars(module)[class_name]
+    if not isinstance(loaded, type):
         raise SelfCheckFailed(
-            f"bfcl: {class_name} of bfcl_eval is {type(found).__name__}, not a class"
+            f"bfcl: {class_name} of bfcl_eval is {type(loaded).__name__}, not a class"
         )
-    return found
+    return loaded
 
 
 @functools.cache

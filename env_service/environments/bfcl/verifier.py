@@ -142,76 +142,76 @@ class _Walk:
         """Replay and check one turn."""
         docs = self._task.docs_at(index)
         executed = _run(self._model_side, steps, docs.keys())
-        self._model_results += [one.result for one in executed]
+        self._model_results += [run.result for run in executed]
         wanted = self._follow(self._reference_side, index)
-        found = self._compare(index, [one.result for one in wanted])
-        agrees = not found.differing and not found.missing and found.checker_error is None
+        compared = self._compare(index, [run.result for run in wanted])
+        agrees = not compared.differing and not compared.missing and compared.checker_error is None
         passed = (not wanted or (bool(executed) and agrees)) and not truncated
-        blame = self._blame(index, steps, found, wanted, executed)
+        blame = self._blame(index, steps, compared, wanted, executed)
         evidence = TurnEvidence(
             turn=index,
             reference_calls=bool(wanted),
             parse_faults=fault_evidence(steps),
             calls=tuple(
-                self._call_evidence(index, one, docs.get(one.call.name)) for one in executed
+                self._call_evidence(index, run, docs.get(run.call.name)) for run in executed
             ),
             state_differences=tuple(sorted(blame.own_differences)),
             missing_responses=blame.own_missing,
             carried_differences=tuple(sorted(blame.carried_differences)),
             carried_missing=blame.carried_missing,
-            model_classes=self._classes(one.call for one in executed if one.call.name in docs),
-            reference_classes=self._classes(one.call for one in wanted),
+            model_classes=self._classes(run.call for run in executed if run.call.name in docs),
+            reference_classes=self._classes(run.call for run in wanted),
             truncated=truncated,
-            checker_error=found.checker_error,
+            checker_error=compared.checker_error,
             reference_error=_raised(wanted),
         )
-        self._carried = found.differing
+        self._carried = compared.differing
         spurious = bool(executed) and not wanted
-        self._failed = self._failed or not passed or spurious or bool(found.differing)
-        return _CheckedTurn(passed, evidence, tuple(one.result for one in executed))
+        self._failed = self._failed or not passed or spurious or bool(compared.differing)
+        return _CheckedTurn(passed, evidence, tuple(run.result for run in executed))
 
     def _follow(self, side: ToolExecutor, index: int) -> list[_Executed]:
         """Run the reference of a turn; it may call a tool that is not yet revealed."""
         return _run(side, [StepRecord(self._reference[index], ())], self._every_tool)
 
-    def _call_evidence(self, index: int, one: _Executed, doc: ToolDoc | None) -> CallEvidence:
-        evidence = call_evidence(one.step, one.call, doc, one.error)
+    def _call_evidence(self, index: int, run: _Executed, doc: ToolDoc | None) -> CallEvidence:
+        evidence = call_evidence(run.step, run.call, doc, run.error)
         # Four references give a ticket's id as a string; the doc requires an integer.
-        as_reference = _written(one.call) in map(_written, self._reference[index])
+        as_reference = _written(run.call) in map(_written, self._reference[index])
         return replace(evidence, violations=()) if as_reference else evidence
 
     def _blame(
         self,
         index: int,
         steps: Sequence[StepRecord],
-        found: _Comparison,
+        compared: _Comparison,
         wanted: Sequence[_Executed],
         executed: Sequence[_Executed],
     ) -> _Blame:
         """Separate a turn's own failures from those of earlier turns."""
-        missing = _without_result(found.missing, wanted, executed)
+        missing = _without_result(compared.missing, wanted, executed)
         alone = None
-        if self._failed and wanted and executed and (found.differing or missing):
+        if self._failed and wanted and executed and (compared.differing or missing):
             alone = self._alone(index, steps)
         if alone is not None and alone.passed:
-            return _Blame(frozenset(), found.differing, (), _tools(missing))
-        carried = found.differing & self._carried
+            return _Blame(frozenset(), compared.differing, (), _tools(missing))
+        carried = compared.differing & self._carried
         if alone is not None and _untouched(alone, executed):
             carried -= frozenset(alone.evidence.state_differences)
             of_alone = alone.evidence.missing_responses
-            ordered = sorted(missing, key=lambda one: one.call.name not in of_alone)
+            ordered = sorted(missing, key=lambda run: run.call.name not in of_alone)
             own, left = ordered[: len(of_alone)], ordered[len(of_alone) :]
         else:
-            own = [one for one in missing if not self._is_consequence(one.call, executed)]
-            left = [one for one in missing if self._is_consequence(one.call, executed)]
-        return _Blame(found.differing - carried, carried, _tools(own), _tools(left))
+            own = [run for run in missing if not self._is_consequence(run.call, executed)]
+            left = [run for run in missing if self._is_consequence(run.call, executed)]
+        return _Blame(compared.differing - carried, carried, _tools(own), _tools(left))
 
     def _alone(self, index: int, steps: Sequence[StepRecord]) -> _CheckedTurn | None:
         """The same turn, replayed in the state that the reference leaves before it."""
         walk = _Walk(self._task)
         for earlier in range(index):
             followed = walk._follow(walk._model_side, earlier)
-            walk._model_results += [one.result for one in followed]
+            walk._model_results += [run.result for run in followed]
             walk._follow(walk._reference_side, earlier)
         try:
             return walk.turn(index, steps, truncated=False)
@@ -237,8 +237,8 @@ class _Walk:
     def _is_consequence(self, call: ToolCall, executed: Sequence[_Executed]) -> bool:
         """The call was made, but an earlier turn left its tool class in another state."""
         carried_classes = {attribute.split(".")[0] for attribute in self._carried}
-        made = {_written(one.call) for one in executed}
-        return tool_owner(self._task, call.name) in carried_classes and _written(call) in made
+        calls = {_written(run.call) for run in executed}
+        return tool_owner(self._task, call.name) in carried_classes and _written(call) in calls
 
     def _classes(self, calls: Iterable[ToolCall]) -> frozenset[str]:
         owners = (tool_owner(self._task, call.name) for call in calls)
@@ -268,18 +268,18 @@ def _without_result(
     If several calls return the same text and only some of these texts are missing, calls whose tool
     was not called come first: the assistant cannot have seen their results.
     """
-    called = {one.call.name for one in executed}
+    called = {run.call.name for run in executed}
     left = Counter(missing)
-    found = []
-    for one in sorted(wanted, key=lambda one: one.call.name in called):
-        if left[one.result]:
-            left[one.result] -= 1
-            found.append(one)
-    return found
+    calls = []
+    for run in sorted(wanted, key=lambda candidate: candidate.call.name in called):
+        if left[run.result]:
+            left[run.result] -= 1
+            calls.append(run)
+    return calls
 
 
 def _tools(calls: Iterable[_Executed]) -> tuple[str, ...]:
-    return tuple(one.call.name for one in calls)
+    return tuple(run.call.name for run in calls)
 
 
 def _untouched(alone: _CheckedTurn, executed: Sequence[_Executed]) -> bool:
@@ -287,10 +287,10 @@ def _untouched(alone: _CheckedTurn, executed: Sequence[_Executed]) -> bool:
     broken = alone.evidence.parse_faults or any(
         call.violations or not call.available for call in alone.evidence.calls
     )
-    return bool(broken) or alone.results == tuple(one.result for one in executed)
+    return bool(broken) or alone.results == tuple(run.result for run in executed)
 
 
 def _raised(wanted: Sequence[_Executed]) -> str | None:
     """The first result of the reference that is an exception, if any."""
-    results = (one.result for one in wanted)
+    results = (run.result for run in wanted)
     return next((text for text in results if text.startswith(EXCEPTION_PREFIX)), None)

@@ -136,19 +136,18 @@ def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool
     for index, steps in enumerate(turns):
         wrong_lamp = model.lamp != reference.lamp
         wrong_counter = model.counter != reference.counter
-        made = [
+        executed = [
             (step, call, result)
             for step, record in enumerate(steps)
             for call, result in run_calls(record, model.execute)
         ]
-        seen = [result.text for _, _, result in made]
+        called = [call for _, call, _ in executed]
+        seen = [result.text for _, _, result in executed]
         wanted = [(call, reference.execute(call).text) for call in task.reference[index]]
         missing = [call for call, text in wanted if text not in seen]
         # A wrong total is carried over if the counter was wrong before and the call is right.
         carried = [
-            call
-            for call in missing
-            if call.name == "add" and wrong_counter and call in [one for _, one, _ in made]
+            call for call in missing if call.name == "add" and wrong_counter and call in called
         ]
         differences = ("ToyWorld.lamp",) if model.lamp != reference.lamp else ()
         cut = truncated and not complete and index == len(turns) - 1
@@ -158,19 +157,19 @@ def verify(task: ToyTask, turns: Sequence[Sequence[StepRecord]], truncated: bool
             parse_faults=fault_evidence(steps),
             calls=tuple(
                 call_evidence(step, call, DOCS.get(call.name), result.error)
-                for step, call, result in made
+                for step, call, result in executed
             ),
             state_differences=() if wrong_lamp else differences,
             missing_responses=tuple(call.name for call in missing if call not in carried),
             carried_differences=differences if wrong_lamp else (),
             carried_missing=tuple(call.name for call in carried),
-            model_classes=frozenset({"ToyWorld"} if made else ()),
+            model_classes=frozenset({"ToyWorld"} if executed else ()),
             reference_classes=frozenset({"ToyWorld"} if wanted else ()),
             truncated=cut,
             checker_error=None,
             reference_error=None,
         )
-        accepted = not wanted or (bool(made) and not missing and not differences)
+        accepted = not wanted or (bool(executed) and not missing and not differences)
         checked.append((evidence, accepted and not cut))
     return Verdict(
         accuracy=float(complete and all(accepted for _, accepted in checked)),

@@ -35,26 +35,23 @@ HUB_S = 5.0
 
 
 def check(recipe: DictConfig, with_bfcl: bool, resume: bool, family: Family) -> list[Finding]:
-    """Make every check.
+    """Make every check; `resume`: the run would go on from a checkpoint.
 
-    Args:
-        recipe: Resolved recipe.
-        with_bfcl: Start the service to count the prompts, as a run would start it.
-        resume: The run would go on from a checkpoint.
-        family: Starts the service; the caller ends it.
+    With `with_bfcl` the family starts the service to count the prompts, as a run would start it;
+    the caller ends it.
 
     Raises:
         RunError: Ray cannot be imported.
     """
     machine, model = before_start.facts(recipe)
-    found = before_start.judged(recipe, machine, model)
-    found += before_start.outside(recipe, with_bfcl, resume)
-    found += all_reduce(recipe, machine)
-    found += hub(model)
-    usable = {one.subject for one in found if one.level is not Level.ERROR}
+    findings = before_start.judged(recipe, machine, model)
+    findings += before_start.outside(recipe, with_bfcl, resume)
+    findings += all_reduce(recipe, machine)
+    findings += hub(model)
+    usable = {finding.subject for finding in findings if finding.level is not Level.ERROR}
     if model.folder is not None and {"model", "data", "service", "token"} <= usable:
-        found += prompts(recipe, with_bfcl, family)
-    return found
+        findings += prompts(recipe, with_bfcl, family)
+    return findings
 
 
 def hub(model: Model) -> Iterator[Finding]:

@@ -61,13 +61,7 @@ def judged(recipe: DictConfig, machine: Machine, model: Model) -> list[Finding]:
 
 
 def outside(recipe: DictConfig, with_bfcl: bool, resume: bool) -> Iterator[Finding]:
-    """Findings on the run's folders and on the service.
-
-    Args:
-        recipe: Resolved recipe.
-        with_bfcl: The launcher starts the service.
-        resume: The run goes on from a checkpoint.
-    """
+    """Findings on the run's folders, and on the service, which the run starts if `with_bfcl`."""
     if resume:
         yield tried("resume", lambda: check_resume(recipe), "the run can go on")
     else:
@@ -79,26 +73,23 @@ def service(recipe: DictConfig, with_bfcl: bool) -> Finding:
     """Finding on the service: whether it can be started, or answers."""
     if with_bfcl:
         return tried("service", lambda: check_can_start(recipe), "can be started")
-    found = tried("service", lambda: check_service(recipe), "healthy")
-    if found.level is Level.ERROR:
-        message = f"{found.message} (--with-bfcl starts one for the run)"
-        return dataclasses.replace(found, message=message)
-    return found
+    finding = tried("service", lambda: check_service(recipe), "healthy")
+    if finding.level is Level.ERROR:
+        message = f"{finding.message} (--with-bfcl starts one for the run)"
+        return dataclasses.replace(finding, message=message)
+    return finding
 
 
 def require(recipe: DictConfig, with_bfcl: bool, resume: bool) -> list[str]:
-    """Make all fast checks before a run.
-
-    Returns:
-        The warnings, a sentence each.
+    """Make all fast checks before a run; returns the warnings, a sentence each.
 
     Raises:
         RunError: The run cannot start; the error names every reason.
     """
-    found = judged(recipe, *facts(recipe))
-    found += outside(recipe, with_bfcl, resume)
-    errors = sentences(found, Level.ERROR)
+    findings = judged(recipe, *facts(recipe))
+    findings += outside(recipe, with_bfcl, resume)
+    errors = sentences(findings, Level.ERROR)
     if errors:
         gap = " " if len(errors) == 1 else "\n  "
-        raise RunError("this run cannot start:" + "".join(gap + one for one in errors))
-    return sentences(found, Level.WARNING)
+        raise RunError(gap.join(["this run cannot start:", *errors]))
+    return sentences(findings, Level.WARNING)

@@ -51,13 +51,7 @@ def error(subject: str, message: str) -> Finding:
 
 
 def tried(subject: str, check: Callable[[], object], message: str) -> Finding:
-    """The finding of a check that raises an exception.
-
-    Args:
-        subject: What is checked.
-        check: Raises RunError, TokenError or EnvironmentFault if something is wrong.
-        message: Message of the finding if it raises nothing.
-    """
+    """The finding of a check: its RunError, TokenError or EnvironmentFault, or else the message."""
     try:
         check()
     except (RunError, TokenError, EnvironmentFault) as failure:
@@ -71,7 +65,9 @@ def sentences(findings: list[Finding], level: Level) -> list[str]:
     >>> sentences([ok("disk", "80 GB free"), error("GPUs", "none")], Level.ERROR)
     ['GPUs: none']
     """
-    return [f"{one.subject}: {one.message}" for one in findings if one.level is level]
+    return [
+        f"{finding.subject}: {finding.message}" for finding in findings if finding.level is level
+    ]
 
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
@@ -82,11 +78,11 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     table = Table("check", "", box=None, pad_edge=False)
     # Users copy keys from here: a long key is folded, never cut.
     table.add_column("found", overflow="fold")
-    for one in findings:
-        level = Text(one.level.value, _STYLES[one.level])
-        table.add_row(one.subject, level, Text(one.message))
+    for finding in findings:
+        level = Text(finding.level.value, _STYLES[finding.level])
+        table.add_row(finding.subject, level, Text(finding.message))
     console.print(table)
-    counts = Counter(one.level for one in findings)
+    counts = Counter(finding.level for finding in findings)
     shown = ", ".join(f"{counts[level]} {level.value}" for level in Level)
     end = "this run cannot start" if counts[Level.ERROR] else "this run can start"
     console.print(f"\n{end} ({shown})", markup=False, highlight=False)

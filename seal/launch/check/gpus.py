@@ -144,7 +144,7 @@ def planned_memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterat
         yield warning(subject, f"not made: the sizes of {model.path} are not known here")
         return
     try:
-        made = plan(shape_of(config), settings_of(recipe))
+        planned = plan(shape_of(config), settings_of(recipe))
     except UnplannedError as reason:
         yield warning(subject, f"not made: {reason}")
         return
@@ -152,10 +152,10 @@ def planned_memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterat
         yield warning(subject, f"not made: no formula for {config.get('model_type')!r}")
         return
     total = min(gpu.total_bytes for gpu in seen)
-    largest = made.largest_utilization(total)
+    largest = planned.largest_utilization(total)
     shown = (
-        f"by formula, of {total / _GIB:.0f} GiB: update {made.update / _GIB:.0f}, rollouts "
-        f"{made.wake(total) / _GIB:.0f}"
+        f"by formula, of {total / _GIB:.0f} GiB: update {planned.update / _GIB:.0f}, rollouts "
+        f"{planned.wake(total) / _GIB:.0f}"
     )
     key = "actor_rollout_ref.rollout.gpu_memory_utilization"
     if largest is None:
@@ -164,7 +164,7 @@ def planned_memory(recipe: DictConfig, machine: Machine, model: Model) -> Iterat
             f"{shown}; no {key} fits. Use more GPUs, or a group of exp/machine/ that keeps the "
             "trainer's state on the host: +machine=gpus_1 (docs/gpu.md)",
         )
-    elif made.utilization > largest:
+    elif planned.utilization > largest:
         yield error(subject, f"{shown}; set {key}={largest}, the largest that fits")
     else:
         yield ok(subject, f"{shown}; {key} could be {largest}")

@@ -50,7 +50,7 @@ def model_folder(_recipe: DictConfig, _machine: Machine, model: Model) -> Iterat
 
 def data(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
     """The data files exist and can be read."""
-    found = [
+    missing = [
         error(
             "data",
             f"data.{key}: {path} does not exist; make the data files with: "
@@ -60,14 +60,14 @@ def data(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Findi
         for path in data_files(recipe, key)
         if not path.is_file()
     ]
-    yield from found or [tried("data", lambda: total_steps(recipe), "all files exist")]
+    yield from missing or [tried("data", lambda: total_steps(recipe), "all files exist")]
 
 
 def addresses(recipe: DictConfig, _machine: Machine, _model: Model) -> Iterator[Finding]:
     """The addresses of the service are well-formed, and every node can reach them."""
-    found = tried("addresses", lambda: urls(recipe), "")
-    if found.level is Level.ERROR:
-        yield found
+    finding = tried("addresses", lambda: urls(recipe), "")
+    if finding.level is Level.ERROR:
+        yield finding
         return
     loopback = [url for url in urls(recipe) if is_loopback(urlsplit(url).hostname or "")]
     nodes = int(recipe.trainer.nnodes)

@@ -68,11 +68,9 @@ class Machine:
 
     @classmethod
     def read(cls, recipe: DictConfig, modules: Sequence[str]) -> "Machine":
-        """Read the facts.
+        """Read the facts; each of the modules is imported on trial, in a separate process.
 
-        Args:
-            recipe: Names the folder of the checkpoints and the Ray cluster.
-            modules: Modules to import on trial, each in a separate process.
+        The recipe names the folder of the checkpoints and the Ray cluster.
 
         Raises:
             RunError: Ray cannot be imported.
@@ -111,8 +109,8 @@ class Machine:
 
 def installed_version(package: str) -> str | None:
     """Version of an installed package; None if it is not installed."""
-    found = importlib.metadata.distributions(name=package)
-    return next((distribution.version for distribution in found), None)
+    installed = importlib.metadata.distributions(name=package)
+    return next((distribution.version for distribution in installed), None)
 
 
 def _python(code: str) -> Program:
@@ -130,11 +128,11 @@ def _torch_cuda() -> str | None:
     if spec is None or spec.origin is None:
         return None
     file = Path(spec.origin).with_name("version.py")
-    found = re.search(r"^cuda\b.*= '([\d.]+)'", file.read_text("utf-8"), re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(r"^cuda\b.*= '([\d.]+)'", file.read_text("utf-8"), re.MULTILINE)
+    return match[1] if match else None
 
 
 def _free_bytes(folder: Path) -> int:
     """Free space on the file system of a folder, which may not exist yet."""
-    existing = next((one for one in (folder, *folder.parents) if one.is_dir()), None)
+    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
     return 0 if existing is None else shutil.disk_usage(existing).free

@@ -178,7 +178,7 @@ def _missing_of_tokenizer(folder: Path, has_template: bool) -> list[str]:
 def _parameters(folder: Path, config: Mapping[str, Any]) -> int:
     """Number of parameters, from the size of the weights and the type that config.json names."""
     sections = (config, config.get("text_config") or {})
-    dtypes = [one.get(key) for one in sections for key in ("dtype", "torch_dtype")]
+    dtypes = [section.get(key) for section in sections for key in ("dtype", "torch_dtype")]
     # float32 is the default of transformers too.
     width = _BYTES.get(str(next(filter(None, dtypes), None)), _BYTES["float32"])
     index, whole = _first_file(folder, _INDICES), _first_file(folder, _WHOLE)

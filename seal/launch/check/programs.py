@@ -35,14 +35,9 @@ class Answer:
 
 
 def ask(programs: Mapping[str, Program], patience_s: float) -> dict[str, Answer]:
-    """Run programs at the same time.
+    """Run programs at the same time; returns the answer of each, by the same name.
 
-    Args:
-        programs: Programs by any name.
-        patience_s: Seconds after which programs that still run are killed.
-
-    Returns:
-        The answer of each program, by the same name.
+    Programs that still run after `patience_s` seconds are killed.
     """
     deadline = time.monotonic() + patience_s
     started: dict[str, subprocess.Popen[str]] = {}

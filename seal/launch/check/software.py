@@ -15,12 +15,7 @@ WITHOUT_FLASH = "actor_rollout_ref.model.override_config.attn_implementation=sdp
 
 
 def needed_modules(recipe: DictConfig, model: Model) -> tuple[str, ...]:
-    """Modules to import on trial: they are compiled against torch, so they may fail to import.
-
-    Args:
-        recipe: Resolved recipe.
-        model: Its model.
-    """
+    """Modules to import on trial: they are compiled against torch, so they may fail to import."""
     flash = (FLASH_ATTENTION,) if attention(recipe) == FLASH else ()
     linear = (LINEAR_ATTENTION,) if on_cuda(recipe) and model.linear_attention else ()
     return flash + linear

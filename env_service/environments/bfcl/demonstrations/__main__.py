@@ -26,11 +26,7 @@ class BadInput(Exception):
 
 
 def main(argv: list[str]) -> int:
-    """Read the command line and write the dialogues.
-
-    Returns:
-        Exit code: 0, or 1 if an argument cannot be used.
-    """
+    """Write the dialogues; returns 1 if an argument of the command line cannot be used, else 0."""
     args = _arguments(argv)
     try:
         tasks = _tasks(args.task_ids)
@@ -103,28 +99,28 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     styles = parser.add_subparsers(dest="style", required=True)
     for style in (tempted, exact):
         name = style.__name__.rpartition(".")[2]
-        one = styles.add_parser(
+        add = styles.add_parser(
             name,
             help=(style.__doc__ or "").partition("\n")[0],
             description=style.__doc__,
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         ).add_argument
-        one("--out", type=Path, required=True, help="JSON lines file to write")
-        one("--task-ids", type=Path, required=True, help="JSON list of ids, or a split's file")
-        one("--seed", type=int, default=1, help="seed")
+        add("--out", type=Path, required=True, help="JSON lines file to write")
+        add("--task-ids", type=Path, required=True, help="JSON list of ids, or a split's file")
+        add("--seed", type=int, default=1, help="seed")
         if style is tempted:
-            one("--dialogues", type=int, default=48, help="dialogues of each task")
+            add("--dialogues", type=int, default=48, help="dialogues of each task")
         else:
-            one("--tool-format", choices=FORMATS, default="hermes", help="how calls are written")
-            one("--categories", default="multi_turn_base", help="categories, separated by commas")
-            one("--variants", type=int, default=4, help="variants of each task")
-            one(
+            add("--tool-format", choices=FORMATS, default="hermes", help="how calls are written")
+            add("--categories", default="multi_turn_base", help="categories, separated by commas")
+            add("--variants", type=int, default=4, help="variants of each task")
+            add(
                 "--interface-share",
                 type=float,
                 default=0.25,
                 help="share of variants in mode train",
             )
-            one(
+            add(
                 "--mistake-share", type=float, default=0.05, help="share of calls after a wrong one"
             )
     return parser.parse_args(argv)

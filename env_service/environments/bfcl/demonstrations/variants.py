@@ -79,7 +79,7 @@ def renamed(task: BfclTask, rng: random.Random) -> BfclTask:
     def replaced(value: Any) -> Any:
         match value:
             case str():
-                return pattern.sub(lambda found: table[found.group(1)], value)
+                return pattern.sub(lambda word: table[word.group(1)], value)
             case dict():
                 return {replaced(key): replaced(item) for key, item in value.items()}
             case list() | tuple():
@@ -111,11 +111,11 @@ def leaves(value: Any) -> Iterator[str | int | float]:
 
 def _names(values: list[str | int | float], text: str, config: str) -> list[str]:
     """Words of arguments, and files and folders, that can get another name."""
-    found = set(_FILE.findall(config))
+    words = set(_FILE.findall(config))
     for value in values:
         if isinstance(value, str) and len(value) < _LONGEST_NAMING:
-            found.update(re.findall(_NAME, value))
-    return [name for name in sorted(found) if _can_change(name, text, config)]
+            words.update(re.findall(_NAME, value))
+    return [name for name in sorted(words) if _can_change(name, text, config)]
 
 
 def _can_change(name: str, text: str, config: str) -> bool:
@@ -161,13 +161,12 @@ def _new_numbers(
         if isinstance(value, str) or value in range(SMALL + 1):
             continue
         digits = _written(value)
-        said = rf"(?<![\w.,]){re.escape(digits)}(?![\w]|\.\d|,\d)"
-        if not re.search(said, text):
+        if not re.search(rf"(?<![\w.,]){re.escape(digits)}(?![\w]|\.\d|,\d)", text):
             continue
         # The same number in the configuration may mean something else.
         if re.search(rf"(?<![\w.]){re.escape(digits)}(?![\w.])", config) and rng.random() < 0.5:
             continue
-        rest = ("." if one == "." else rng.choice("0123456789") for one in digits[1:])
+        rest = ("." if digit == "." else rng.choice("0123456789") for digit in digits[1:])
         table[digits] = rng.choice("123456789") + "".join(rest)
     return table
 
