@@ -43,6 +43,9 @@ from seal.launch.verl_keys import (
 from seal.settings.sections import plain, read_settings
 from seal.train.state import loop_config
 
+# torch warns of itself while verl, for some values, imports its compiler.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
 WRONG: tuple[object, ...] = (
     "abc!",
     "",
