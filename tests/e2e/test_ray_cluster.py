@@ -26,6 +26,7 @@ import json, os, sys
 import ray
 from omegaconf import OmegaConf
 from verl.trainer.main_ppo import run_ppo
+from seal.train.errors import TrainingError
 from seal.train.main import ray_settings, wait_for_queue
 
 @ray.remote
