@@ -63,7 +63,12 @@ def _some_stocks(s: Source, x: Any) -> list[str] | None:
 def _in_range(s: Source, x: Any) -> Arguments | None:
     stocks = _some_stocks(s, x)
     prices = {"min_price": s.number(1, 20) * 10, "max_price": s.number(30, 90) * 10}
-    return stocks and {"stocks": stocks, **prices}
+    return {"stocks": stocks, **prices} if stocks else None
+
+
+def _alerts(s: Source, x: Any) -> Arguments | None:
+    stocks = _some_stocks(s, x)
+    return {"stocks": stocks, "threshold": s.number(1, 9) / 100} if stocks else None
 
 
 def _logged_in(s: Source, x: Any) -> Arguments | None:
@@ -181,9 +186,7 @@ TOOLS = {
         kinds={"watchlist": "stock"},
     ),
     "notify_price_change": Tool(
-        lambda s, x: (
-            (stocks := _some_stocks(s, x)) and {"stocks": stocks, "threshold": s.number(1, 9) / 100}
-        ),
+        _alerts,
         (
             "tell me which of {stocks} moved by more than {threshold} percent",
             "check {stocks} for changes of price above {threshold} percent",
