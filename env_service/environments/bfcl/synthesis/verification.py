@@ -20,7 +20,7 @@ from env_service.environments.bfcl.demonstrations.variants import leaves
 from env_service.environments.bfcl.execution import ToolExecutor
 from env_service.environments.bfcl.synthesis.sampler import EMPTY, fails, same_state
 from env_service.environments.bfcl.synthesis.tools import every_tool
-from env_service.environments.bfcl.synthesis.wording import phrase_for, spoken
+from env_service.environments.bfcl.synthesis.wording import as_sentence, phrase_for, spoken
 from env_service.environments.bfcl.tasks import BfclTask, reference_calls
 from env_service.environments.bfcl.verifier import verify
 from env_service.environments.dialogue import StepRecord
@@ -71,7 +71,8 @@ def checked(task: BfclTask) -> Execution:
     _has_no_error(execution)
     _does_something(execution)
     _passes(task, calls)
-    _needs_work(task, calls)
+    _needs_calls(task, calls)
+    _needs_these_calls(task, calls)
     _needs_its_order(task, calls)
     _needs_every_call(task, calls)
     _can_be_done(task, calls)
@@ -123,10 +124,14 @@ def _passes(task: BfclTask, calls: Calls) -> None:
         raise Refused("the reference does not pass")
 
 
-def _needs_work(task: BfclTask, calls: Calls) -> None:
-    """Check 6, in part: silence and a harmless call in each turn are refused."""
+def _needs_calls(task: BfclTask, calls: Calls) -> None:
+    """Check 6, in part: silence is refused."""
     if accepted(task, [() for _ in calls]):
         raise Refused("silence passes")
+
+
+def _needs_these_calls(task: BfclTask, calls: Calls) -> None:
+    """Check 6, in part: a harmless call in each turn is refused."""
     available = task.docs_at(0)
     harmless = next((call for call in HARMLESS if call.name in available), None)
     if harmless is not None and accepted(task, [(harmless,) for _ in calls]):
@@ -163,7 +168,7 @@ def _can_be_done(task: BfclTask, calls: Calls) -> None:
 def _is_known(dialogue: Demonstration, tool: str, argument: str, value: Any) -> bool:
     phrase = phrase_for(every_tool()[tool], argument, value)
     if phrase is not None:
-        return dialogue.shows(phrase)
+        return dialogue.shows(phrase) or dialogue.shows(as_sentence(phrase))
     values = [*leaves(value)]
     # A boolean is no leaf, so without a phrase nobody has stated it.
     return bool(values) and all(

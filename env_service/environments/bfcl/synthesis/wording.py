@@ -22,6 +22,7 @@ LITERALS: Mapping[str, str] = {
     "booking": "booking {}",
     "card": "card {}",
     "distance": "{} miles",
+    "folder": "the folder {}",
     "order": "order {}",
     "post": "post {}",
     "price": "{} dollars",
@@ -55,12 +56,12 @@ class Request:
     @property
     def text(self) -> str:
         """The whole request."""
-        return _as_sentence(self.template.format(**self.words))
+        return as_sentence(self.template.format(**self.words))
 
     def without(self, key: str) -> str:
         """The request with one value left open."""
         left_open = LEFT_OPEN.format(self.nouns[key])
-        return _as_sentence(self.template.format(**{**self.words, key: left_open}))
+        return as_sentence(self.template.format(**{**self.words, key: left_open}))
 
     def given_later(self, key: str, rng: random.Random) -> str:
         """What the user says to give the value after all."""
@@ -115,10 +116,15 @@ def spoken(value: object) -> str:
         parts = [spoken(one) for one in value]
         return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
     if isinstance(value, dict):
-        return ", ".join(f"{key} '{spoken(one)}'" for key, one in value.items())
+        return ", ".join(f"{key} {_quoted(one)}" for key, one in value.items())
     if isinstance(value, float):
         return str(value).removesuffix(".0")
     return str(value)
+
+
+def as_sentence(text: str) -> str:
+    """A text with a capital letter at its beginning."""
+    return text[0].upper() + text[1:]
 
 
 def fingerprint() -> str:
@@ -131,6 +137,10 @@ def fingerprint() -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+def _quoted(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else spoken(value)
+
+
 def _literal(tool: Tool, argument: str, value: object) -> str:
     return LITERALS.get(tool.kinds.get(argument, ""), "{}").format(spoken(value))
 
@@ -139,7 +149,3 @@ def _noun(tool: Tool, argument: str) -> str:
     """What a value is, e.g. "travel date"."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", argument).lower().rstrip("0123456789 ")
     return tool.kinds.get(argument, words)
-
-
-def _as_sentence(text: str) -> str:
-    return text[0].upper() + text[1:]

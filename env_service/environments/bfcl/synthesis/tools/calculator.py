@@ -78,7 +78,7 @@ TOOLS = {
         (
             "convert {value} from {unit_in} to {unit_out}",
             "tell me what {value} in {unit_in} is in {unit_out}",
-            "express {value}, which is in {unit_in}, in {unit_out}",
+            "express {value} {unit_in} with the unit {unit_out}",
         ),
         kinds=_VALUE,
     ),
@@ -134,8 +134,8 @@ TOOLS = {
     "percentage": Tool(
         lambda s, x: {"part": s.number(2, 50), "whole": s.number(51, 200)},
         (
-            "tell me how many percent of {whole} {part} is",
-            "work out what share of {whole} {part} makes, in percent",
+            "tell me how many percent {part} is of {whole}",
+            "work out what share {part} is of {whole}, in percent",
             "express {part} as percent of {whole}",
         ),
         kinds=_RESULT,
@@ -150,7 +150,7 @@ TOOLS = {
         kinds=_RESULT,
     ),
     "round_number": Tool(
-        lambda s, x: {"number": s.number(1000, 99999) / 1000, "decimal_places": s.number(1, 2)},
+        lambda s, x: {"number": s.number(10001, 999999) / 10000, "decimal_places": s.number(2, 3)},
         (
             "round {number} to {decimal_places} decimals",
             "give me {number} with {decimal_places} decimals",

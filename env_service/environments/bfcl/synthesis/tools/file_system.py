@@ -84,7 +84,7 @@ TOOLS = {
     ),
     "cd": Tool(
         _a_folder,
-        ("go into the folder {folder}", "change to {folder}", "step into the directory {folder}"),
+        ("go into {folder}", "change to {folder}", "step into {folder}"),
         kinds={"folder": "folder"},
     ),
     "cp": Tool(
@@ -152,9 +152,9 @@ TOOLS = {
     "mkdir": Tool(
         lambda s, x: {"dir_name": f"{s.word()}_{s.word()}"},
         (
-            "make a folder named {dir_name}",
-            "create the directory {dir_name}",
-            "set up a new folder called {dir_name}",
+            "make {dir_name} here",
+            "create {dir_name}",
+            "set up {dir_name}, which is new",
         ),
         kinds={"dir_name": "folder"},
     ),
@@ -177,15 +177,15 @@ TOOLS = {
     ),
     "rm": Tool(
         lambda s, x: _a_file(s, x) if s.rng.random() < 0.4 else None,
-        ("delete {file_name}", "remove the file {file_name}", "get rid of {file_name}"),
+        ("delete {file_name}", "remove {file_name} for good", "get rid of {file_name}"),
         kinds=_FILE,
     ),
     "rmdir": Tool(
         _an_empty_folder,
         (
-            "remove the empty folder {dir_name}",
-            "delete the directory {dir_name}, which is empty",
-            "get rid of the folder {dir_name}",
+            "remove {dir_name}, which is empty",
+            "delete {dir_name}, as nothing is in it",
+            "get rid of {dir_name}, an empty one",
         ),
         kinds={"dir_name": "folder"},
     ),
@@ -199,7 +199,7 @@ TOOLS = {
         kinds=_FILE,
     ),
     "tail": Tool(
-        lambda s, x: (there := _a_file(s, x)) and {**there, "lines": s.number(1, 5)},
+        lambda s, x: (there := _a_file(s, x)) and {**there, "lines": s.number(2, 5)},
         (
             "show the last {lines} lines of {file_name}",
             "print the final {lines} lines of {file_name}",

@@ -41,7 +41,7 @@ def _a_new_order(s: Source, x: Any) -> Arguments | None:
         "order_type": s.pick(("Buy", "Sell")),
         "symbol": symbol,
         "price": x.stocks[symbol]["price"],
-        "amount": s.number(1, 20),
+        "amount": s.number(2, 20),
     }
 
 

@@ -113,6 +113,7 @@ TOOLS = {
             "{mode} the brake for parking",
             "{mode} the hand brake",
         ),
+        phrases={"mode": {"engage": "engage", "release": "release"}},
     ),
     "adjustClimateControl": Tool(
         _a_climate,
