@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -27,51 +26,12 @@ from env_service.environments.bfcl.synthesis import __main__ as command_line
 from env_service.environments.bfcl.synthesis import making
 from env_service.environments.bfcl.synthesis.pool import BadPool, read_tasks, sha256_of, task_file
 from env_service.environments.bfcl.synthesis.proposals import Knobs
-from env_service.environments.bfcl.synthesis.tools import TOOLS, every_tool
 from env_service.environments.bfcl.synthesis.verification import Refused
-from env_service.environments.bfcl.synthesis.wording import GIVEN_LATER, JOINTS, OPENERS
 from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, load_tasks, reference_calls
-from env_service.environments.bfcl.tool_classes import TOOL_CLASSES, tool_names
 from seal.formats import render_calls
 from seal.labels import FAILURES
 
 FEW = 48
-ALWAYS_FAILS = {"get_outside_temperature_from_weather_com"}
-
-# ---- the tools ---------------------------------------------------------------------------------
-
-
-def test_every_tool_that_can_succeed_has_an_entry() -> None:
-    assert TOOLS.keys() == {*TOOL_CLASSES}
-    for owner in TOOL_CLASSES:
-        assert tool_names(owner) - ALWAYS_FAILS == TOOLS[owner].keys()
-
-
-@pytest.mark.parametrize("name", every_tool())
-def test_every_tool_has_three_wordings_that_state_all_arguments(name: str) -> None:
-    wordings = every_tool()[name].wordings
-    assert len({*wordings}) == len(wordings) >= 3
-    (stated,) = {frozenset(re.findall(r"{(\w+)}", wording)) for wording in wordings}
-    owner = next(owner for owner in TOOLS if name in TOOLS[owner])
-    doc = next(
-        doc["function"]["parameters"]
-        for task in load_tasks().values()
-        if owner in task.involved_classes and not task.held_out_docs
-        for doc in task.tools
-        if doc["function"]["name"] == name
-    )
-    assert {*doc.get("required", ())} <= stated <= doc["properties"].keys()
-
-
-def test_no_wording_names_a_tool() -> None:
-    names = {name for owner in TOOL_CLASSES for name in tool_names(owner)}
-    said = [*OPENERS, *JOINTS, *GIVEN_LATER]
-    for tool in every_tool().values():
-        said += [*tool.wordings, *tool.kinds.values()]
-        said += [phrase for phrases in tool.phrases.values() for phrase in phrases.values()]
-    for text in said:
-        assert names.isdisjoint(re.findall(r"\w+", re.sub(r"{\w+}", "", text))), text
-
 
 # ---- a pool ------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ Value = TypeVar("Value")
 Leaf: TypeAlias = str | int | float
 Arguments: TypeAlias = dict[str, Any]
 
+RECENT = 2
+"""Calls after which "that order" is no longer clear."""
 OLD_SHARE = 0.6
 """Probability that a source takes the value that the dialogue is about, if it fits."""
 
@@ -45,18 +47,21 @@ class Tool:
 class Memory:
     """What the dialogue has shown."""
 
-    latest: dict[str, Leaf] = field(default_factory=dict)
-    """Noun -> the one value of this kind that was mentioned last: "that order"."""
+    mentioned: dict[str, tuple[Leaf, int]] = field(default_factory=dict)
+    """Noun -> the one value of this kind that was mentioned last, and the call's number."""
     names: dict[Leaf, str] = field(default_factory=dict)
     """Value -> the name by which it was looked up."""
     shown: set[Leaf] = field(default_factory=set)
     """Values in results (`values_of`)."""
     results: set[str] = field(default_factory=set)
     """The results."""
+    calls: int = 0
+    """Calls so far."""
 
     def learn(self, tool: Tool, call: ToolCall, result: str) -> None:
         """Take in one call and its result."""
         content = content_of(result)
+        self.calls += 1
         self.results.add(result)
         self.shown |= values_of(content)
         mentioned: dict[str, set[Leaf]] = {}
@@ -65,12 +70,17 @@ class Memory:
             mentioned |= {noun: values for noun, values in found.items() if values}
         for noun, values in mentioned.items():
             # After a list of orders nobody knows which one is "that order".
-            self.latest.pop(noun, None)
+            self.mentioned.pop(noun, None)
             if len(values) == 1:
-                self.latest[noun] = values.pop()
+                self.mentioned[noun] = (values.pop(), self.calls)
         for key, argument in tool.names.items():
             for value in _under(content, key):
                 self.names[value] = call.arguments[argument]
+
+    def latest(self, noun: str) -> Leaf | None:
+        """The value that "that order" stands for, if it is clear."""
+        value, number = self.mentioned.get(noun, (None, 0))
+        return value if self.calls - number < RECENT else None
 
     def indirect(self, tool: Tool, argument: str, value: object) -> str | None:
         """How an argument can be said without its value, or None."""
@@ -79,7 +89,7 @@ class Memory:
         if value in self.names:
             return self.names[value]
         noun = tool.kinds.get(argument)
-        return f"that {noun}" if noun is not None and self.latest.get(noun) == value else None
+        return f"that {noun}" if noun is not None and self.latest(noun) == value else None
 
     def uses_result(self, arguments: Arguments) -> bool:
         """Whether a result has shown one of the values."""
@@ -108,14 +118,14 @@ class Source:
 
     def old(self, noun: str, values: Sequence[Value]) -> Value:
         """The value of this kind that was mentioned last, if it is among those that fit."""
-        latest: Any = self.memory.latest.get(noun)
+        latest: Any = self.memory.latest(noun)
         if latest in values and self.rng.random() < OLD_SHARE:
             return values[values.index(latest)]
         return self.rng.choice(values)
 
     def latest(self, noun: str) -> Any:
         """The value of this kind that was mentioned last, or, sometimes, None."""
-        return self.memory.latest.get(noun) if self.rng.random() < OLD_SHARE else None
+        return self.memory.latest(noun) if self.rng.random() < OLD_SHARE else None
 
     def named(self, values: Sequence[str]) -> list[str]:
         """Those of some values that were looked up by a name."""

@@ -29,8 +29,12 @@ LITERALS: Mapping[str, str] = {
     "ticket": "ticket {}",
 }
 """How a value is said that identifies or measures something; any other is said as it is."""
-OPENERS = ("", "Please ", "Could you ", "I want you to ", "Next, ", "Now ", "I need you to ")
-JOINTS = (". Then ", ", then ", ". After that, ", " and ", ". Also, ")
+QUESTION = "Could you "
+OPENERS = ("", "Please ", QUESTION, "I want you to ", "Next, ", "Now ", "I need you to ")
+JOINTS = (", then ", " and ", ", and after that ")
+"""Between two clauses of a sentence."""
+NEW_SENTENCES = (". Then ", ". After that, ", ". Also, ")
+"""Between two sentences; a question is one sentence."""
 GIVEN_LATER = (
     "Sorry, I forgot to say: the {} is {}.",
     "What I left out is the {}: {}.",
@@ -83,6 +87,7 @@ def request(
         rng: Chooses the wordings.
     """
     opener = rng.choice(OPENERS)
+    joints = JOINTS if opener == QUESTION else JOINTS + NEW_SENTENCES
     template, words = opener, dict[str, str]()
     removable, nouns = dict[str, str](), dict[str, str]()
     for number, (call, other) in enumerate(zip(calls, indirect, strict=True)):
@@ -100,8 +105,8 @@ def request(
             if phrase is None and isinstance(value, str) and f"'{{{argument}}}'" not in clause:
                 removable[key] = value
         keys = {argument: f"{{{argument}_{number}}}" for argument in call.arguments}
-        template += (rng.choice(JOINTS) if number else "") + clause.format(**keys)
-    ending = "?" if opener == "Could you " else "."
+        template += (rng.choice(joints) if number else "") + clause.format(**keys)
+    ending = "?" if opener == QUESTION else "."
     return Request(template + ending, words, removable, nouns)
 
 
@@ -131,7 +136,7 @@ def fingerprint() -> str:
     """Hash of everything that is said: another wording makes another pool."""
     said = [
         {name: [tool.wordings, tool.phrases] for name, tool in every_tool().items()},
-        [LITERALS, OPENERS, JOINTS, GIVEN_LATER, LEFT_OPEN],
+        [LITERALS, OPENERS, JOINTS, NEW_SENTENCES, GIVEN_LATER, LEFT_OPEN],
     ]
     content = json.dumps(said, sort_keys=True, default=dict)
     return hashlib.sha256(content.encode()).hexdigest()

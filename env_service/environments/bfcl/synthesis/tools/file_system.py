@@ -61,7 +61,8 @@ def _a_pattern(s: Source, x: Any) -> Arguments | None:
 
 def _a_name_part(s: Source, x: Any) -> Arguments | None:
     names = [*_here(x, File), *_here(x, Directory)]
-    return {"path": ".", "name": s.pick(names).split(".")[0]} if names else None
+    parts = [part for name in names if (part := name.split(".")[0])]  # not of ".hidden"
+    return {"path": ".", "name": s.pick(parts)} if parts else None
 
 
 def _a_move(s: Source, x: Any) -> Arguments | None:
