@@ -18,6 +18,7 @@ from serving import serve
 from synthetic import ROOT, SPLIT, made, proposer, tasks
 from test_main import children, is_running
 
+from env_service import __main__ as service
 from env_service.environments import ENVIRONMENTS
 from env_service.environments.base import EpisodeOptions, SelfCheckFailed, TaskFile
 from env_service.environments.bfcl.environment import BfclEnvironment
@@ -185,22 +186,22 @@ def pool_file(tmp_path: Path) -> TaskFile:
 
 
 def test_the_service_plays_a_pool(pool_file: TaskFile) -> None:
-    for service in serve({"bfcl": ENVIRONMENTS["bfcl"]}, tasks=pool_file):
-        _, health = service.request("GET", "/healthz")
+    for bfcl in serve({"bfcl": ENVIRONMENTS["bfcl"]}, tasks=pool_file):
+        _, health = bfcl.request("GET", "/healthz")
         assert health["data"]["tasks_sha256"] == pool_file.sha256
         listed = {
-            split: service.ok("/get_env_profile", env_type="bfcl", params={"split": split})
+            split: bfcl.ok("/get_env_profile", env_type="bfcl", params={"split": split})
             for split in ("all", "synthetic")
         }
         assert listed["all"] == [*load_tasks()]
         assert listed["synthetic"] == [task.task_id for task in tasks(FEW)]
         task = tasks(FEW)[0]
-        service.ok("/create", env_type="bfcl", task_id=task.task_id, instance_id="a")
+        bfcl.ok("/create", env_type="bfcl", task_id=task.task_id, instance_id="a")
         for calls in reference_calls(task):
             if calls:
-                service.say("a", render_calls(calls, "hermes"))
-            service.say("a", "Done.")
-        assert service.ok("/evaluate", instance_id="a")["accuracy"] == 1.0
+                bfcl.say("a", render_calls(calls, "hermes"))
+            bfcl.say("a", "Done.")
+        assert bfcl.ok("/evaluate", instance_id="a")["accuracy"] == 1.0
 
 
 def test_another_file_under_the_same_name_is_not_played(pool_file: TaskFile) -> None:
@@ -218,6 +219,7 @@ def test_another_file_under_the_same_name_is_not_played(pool_file: TaskFile) -> 
             BfclEnvironment(TaskFile("bfcl", str(path), sha256_of(path)))
 
 
+@pytest.mark.usefixtures("root_logger_as_it_was")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -228,8 +230,6 @@ def test_another_file_under_the_same_name_is_not_played(pool_file: TaskFile) -> 
 def test_tasks_that_cannot_be_served_are_one_sentence(
     arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from env_service import __main__ as service
-
     assert service.main(arguments) == 1
     said = capsys.readouterr().err
     assert why in said and said.count("\n") == 1

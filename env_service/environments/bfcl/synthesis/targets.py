@@ -16,7 +16,7 @@ labels, by target, will show it.
 | invalid_tool_call | a tool that is held out, or three classes of tools |
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from env_service.environments.bfcl.demonstrations.variants import leaves
 from env_service.environments.bfcl.execution import ToolExecutor
@@ -79,8 +79,6 @@ def _needs_earlier_calls(task: BfclTask) -> bool:
     return False
 
 
-def _results(
-    task: BfclTask, executor: ToolExecutor, calls: list[ToolCall] | tuple[ToolCall, ...]
-) -> list[str]:
+def _results(task: BfclTask, executor: ToolExecutor, calls: Iterable[ToolCall]) -> list[str]:
     available = task.docs_at(len(task.turns)).keys()
     return [executor.execute(call, available) for call in calls]
