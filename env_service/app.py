@@ -96,7 +96,9 @@ def create_app(
             raise ServiceError(
                 503, "no_worker", "no worker process is ready; see the service's log"
             )
-        return data_reply(wire.HealthReply("ok", wire.PROTOCOL_VERSION, pool.environments))
+        sha256 = None if pool.tasks is None else pool.tasks.sha256
+        health = wire.HealthReply("ok", wire.PROTOCOL_VERSION, pool.environments, sha256)
+        return data_reply(health)
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -334,6 +334,8 @@ class HealthReply(Body):
     """`PROTOCOL_VERSION` of the service."""
     environments: tuple[str, ...]
     """Values of env_type that the service serves."""
+    tasks_sha256: str | None = None
+    """Hash of the file of tasks that it plays beside those of its environments; null: none."""
 
 
 Data = TypeVar("Data")

@@ -7,7 +7,7 @@ environments; the service's own process knows their names alone.
 import importlib
 from collections.abc import Mapping
 
-from env_service.environments.base import Environment, SelfCheckFailed
+from env_service.environments.base import Environment, SelfCheckFailed, TaskFile
 
 ENVIRONMENTS: Mapping[str, str] = {
     "bfcl": "env_service.environments.bfcl.environment:BfclEnvironment",
@@ -16,11 +16,16 @@ ENVIRONMENTS: Mapping[str, str] = {
 """Environment name (`env_type` of a request) -> "module:class"."""
 
 
-def load(name: str, place: str) -> Environment:
-    """Import an environment, whose place is "module:class", and make it.
+def load(name: str, place: str, tasks: TaskFile | None = None) -> Environment:
+    """Import an environment and make it.
+
+    Args:
+        name: Its name.
+        place: "module:class".
+        tasks: A file of tasks; the class gets it if it is for this environment.
 
     Raises:
-        SelfCheckFailed: It does not import, or there is no such class; the error has its name.
+        SelfCheckFailed: It does not import, there is no such class, or the file cannot be played.
     """
     module, _, class_name = place.partition(":")
     try:
@@ -31,5 +36,6 @@ def load(name: str, place: str) -> Environment:
         ) from error
     if environment_class is None:
         raise SelfCheckFailed(f"{name}: module {module} has no class {class_name!r}")
-    environment: Environment = environment_class()
+    for_it = tasks is not None and tasks.environment == name
+    environment: Environment = environment_class(tasks) if for_it else environment_class()
     return environment

@@ -62,6 +62,18 @@ class Stop:
     """Which limit, as a phrase that the policy is told."""
 
 
+@dataclass(frozen=True)
+class TaskFile:
+    """A file of tasks that an environment plays beside its own."""
+
+    environment: str
+    """Name of the environment."""
+    path: str
+    """The file."""
+    sha256: str
+    """Hash that it had when the service started; with another one it must not be played."""
+
+
 class CallStopped(Exception):
     """A call exceeded a limit; the episode that raised this is spoilt and must be rebuilt."""
 

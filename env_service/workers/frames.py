@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from env_service.environments.base import EpisodeOptions, Stop
+from env_service.environments.base import EpisodeOptions, Stop, TaskFile
 
 LENGTHS = struct.Struct(">II")
 """Lengths of the header and of the body, in bytes."""
@@ -49,6 +49,8 @@ class Setup:
     """Episodes that it holds; beyond that it drops the least recently used, to be rebuilt later."""
     log_level: str
     """Level of the service's log."""
+    tasks: TaskFile | None = None
+    """Tasks beside the environments' own."""
 
 
 @dataclass

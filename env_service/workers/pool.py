@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from env_service.environments.base import SelfCheckFailed, Stop
+from env_service.environments.base import SelfCheckFailed, Stop, TaskFile
 from env_service.errors import ServiceError
 from env_service.metrics import Metrics
 from env_service.workers.frames import Answer, Entry, Setup, Spec
@@ -72,16 +72,25 @@ class WorkerPool:
         environments: Environment name -> "module:class".
         limits: Number of processes, and how much they may use.
         metrics: Counts deaths, stops and rebuilds.
+        tasks: Tasks beside the environments' own.
     """
 
-    def __init__(self, environments: Mapping[str, str], limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        environments: Mapping[str, str],
+        limits: Limits,
+        metrics: Metrics,
+        tasks: TaskFile | None = None,
+    ) -> None:
         self._setup = Setup(
             environments=dict(environments),
             call_time_s=limits.call_time_s,
             memory_bytes=limits.memory_mb * 1024**2,
             resident_episodes=limits.resident_episodes,
             log_level=logging.getLevelName(logging.getLogger().getEffectiveLevel()),
+            tasks=tasks,
         )
+        self.tasks = tasks
         self.environments = tuple(environments)
         self._limits = limits
         self._metrics = metrics

@@ -251,7 +251,9 @@ def main() -> None:
         setup = from_json(Setup, first)
         log_to_stderr(setup.log_level)
         try:
-            environments = {name: load(name, at) for name, at in setup.environments.items()}
+            environments = {
+                name: load(name, at, setup.tasks) for name, at in setup.environments.items()
+            }
             for environment in environments.values():
                 environment.self_check()
         except SelfCheckFailed as error:

@@ -18,7 +18,7 @@ import importlib.util
 import io
 import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +28,8 @@ import pytest
 from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils as execution
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 from snapshots import fresh_module_state
+
+from env_service.environments.bfcl.tasks import BfclTask
 
 Policy = Callable[[int, int], str]
 """What is said at a step of a turn; both count from 0."""
@@ -147,11 +149,12 @@ class OfficialLoop:
 
 
 @contextlib.contextmanager
-def official_loop(scratch: Path) -> Iterator[OfficialLoop]:
+def official_loop(scratch: Path, more: Sequence[BfclTask] = ()) -> Iterator[OfficialLoop]:
     """Import bfcl-eval's handler and load its data.
 
     Args:
         scratch: An empty folder; bfcl-eval makes folders for results in it.
+        more: Tasks that are not bfcl-eval's own.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BFCL_PROJECT_ROOT", str(scratch))
@@ -166,7 +169,24 @@ def official_loop(scratch: Path) -> Iterator[OfficialLoop]:
             for name in names
             for one in load_ground_truth_entry(name)
         }
+        entries |= {task.task_id: _entry(task) for task in more}
+        references |= {task.task_id: [*map(list, task.reference)] for task in more}
         yield OfficialLoop(QwenFCHandler, entries, references)
+
+
+def _entry(task: BfclTask) -> dict[str, Any]:
+    """A task as load_dataset_entry gives one."""
+    held_out = {
+        str(turn): [doc["function"] for doc in docs] for turn, docs in task.held_out_docs.items()
+    }
+    entry = {
+        "id": task.task_id,
+        "question": [*map(list, task.turns)],
+        "initial_config": task.initial_config,
+        "involved_classes": list(task.involved_classes),
+        "function": [doc["function"] for doc in task.tools],
+    }
+    return {**entry, "missed_function": held_out} if held_out else entry
 
 
 def _function(module: str, name: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from env_service.app import create_app
+from env_service.environments.base import TaskFile
 from env_service.live import LiveEpisodes
 from env_service.metrics import Metrics
 from env_service.workers.pool import Limits, WorkerPool
@@ -34,14 +35,18 @@ class Service:
     """Sends requests straight into the app and gives back status and body."""
 
     def __init__(
-        self, environments: Mapping[str, str], limits: Limits = FAST, token: str | None = None
+        self,
+        environments: Mapping[str, str],
+        limits: Limits = FAST,
+        token: str | None = None,
+        tasks: TaskFile | None = None,
     ) -> None:
         self.runner = asyncio.Runner()
         self.clock = Clock()
         self.created: set[str] = set()
         self.metrics = Metrics()
         try:
-            self.pool = self.runner.run(self._start(environments, limits))
+            self.pool = self.runner.run(self._start(environments, limits, tasks))
         except BaseException:
             self.runner.close()
             raise
@@ -51,8 +56,10 @@ class Service:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://service")
 
-    async def _start(self, environments: Mapping[str, str], limits: Limits) -> WorkerPool:
-        pool = WorkerPool(environments, limits, self.metrics)
+    async def _start(
+        self, environments: Mapping[str, str], limits: Limits, tasks: TaskFile | None
+    ) -> WorkerPool:
+        pool = WorkerPool(environments, limits, self.metrics, tasks)
         await pool.start()
         return pool
 

@@ -25,7 +25,12 @@ def test_health_names_protocol_and_environments(toy: Service) -> None:
         200,
         {
             "success": True,
-            "data": {"status": "ok", "protocol_version": PROTOCOL_VERSION, "environments": ["toy"]},
+            "data": {
+                "status": "ok",
+                "protocol_version": PROTOCOL_VERSION,
+                "environments": ["toy"],
+                "tasks_sha256": None,
+            },
         },
     )
 

@@ -1,15 +1,22 @@
 """BFCL V3 multi-turn as an environment of the service.
 
 In: split names and task ids. Out: task ids and live episodes. The self check replays references
-that use all tool classes.
+that use all tool classes. A pool of synthetic tasks (synthesis/) is played beside the 800.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from env_service.environments.base import EpisodeOptions, SelfCheckFailed, UnknownSplit, UnknownTask
+from env_service.environments.base import (
+    EpisodeOptions,
+    SelfCheckFailed,
+    TaskFile,
+    UnknownSplit,
+    UnknownTask,
+)
 from env_service.environments.bfcl.episode import BfclEpisode
+from env_service.environments.bfcl.synthesis.pool import BadPool, read_tasks, sha256_of
 from env_service.environments.bfcl.tasks import (
     BfclTask,
     load_tasks,
@@ -24,28 +31,43 @@ SPLIT_FILE = Path(__file__).parents[3] / "data" / "bfcl_400_split.json"
 """Task ids of the splits train and val, written by scripts/prepare_bfcl.py."""
 
 
-class BfclEnvironment:
-    """All 800 tasks, loaded once."""
+SYNTHETIC = "synthetic"
+"""Split of the tasks of a pool."""
 
-    def __init__(self) -> None:
+
+class BfclEnvironment:
+    """All 800 tasks, loaded once, and those of a pool.
+
+    Args:
+        pool: A file that synthesis/ has made.
+
+    Raises:
+        SelfCheckFailed: The pool cannot be played.
+    """
+
+    def __init__(self, pool: TaskFile | None = None) -> None:
         self._tasks = load_tasks()
+        self._synthetic = _synthetic_tasks(pool) if pool is not None else {}
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """Task ids of "all", or of a split of SPLIT_FILE."""
-        if split == "all":
-            return tuple(self._tasks)
+        """Task ids of "all", which is BFCL's 800, of a pool, or of a split of SPLIT_FILE."""
+        own = {"all": tuple(self._tasks)}
+        if self._synthetic:
+            own[SYNTHETIC] = tuple(self._synthetic)
+        if split in own:
+            return own[split]
         content = json.loads(SPLIT_FILE.read_text(encoding="utf-8")) if SPLIT_FILE.exists() else {}
         # The file also says which seed drew the splits.
         splits = {name: ids for name, ids in content.items() if isinstance(ids, list)}
         if split not in splits:
-            known = ", ".join(["all", *splits])
+            known = ", ".join([*own, *splits])
             missing = "" if splits else f"; {SPLIT_FILE.name} is missing in data/"
             raise UnknownSplit(f"unknown split {split!r} of bfcl; known splits: {known}{missing}")
         return tuple(splits[split])
 
     def create(self, task_id: str, options: EpisodeOptions) -> BfclEpisode:
         """Make an episode of a task."""
-        task = self._tasks.get(task_id)
+        task = self._tasks.get(task_id) or self._synthetic.get(task_id)
         if task is None:
             raise UnknownTask(
                 f"unknown bfcl task {task_id!r}; ids look like multi_turn_base_0, "
@@ -77,3 +99,14 @@ class BfclEnvironment:
             if any(tool_owner(task, call.name) == class_name for call in calls):
                 return task
         raise SelfCheckFailed(f"bfcl: no task uses tool class {class_name}")
+
+
+def _synthetic_tasks(pool: TaskFile) -> Mapping[str, BfclTask]:
+    path = Path(pool.path)
+    try:
+        # A pool made again under a running service would give old ids to new tasks.
+        if sha256_of(path) != pool.sha256:
+            raise SelfCheckFailed(f"bfcl: {path} is not what it was when the service started")
+        return {task.task_id: task for task in read_tasks(path)}
+    except (BadPool, OSError) as error:
+        raise SelfCheckFailed(f"bfcl: {error}") from error

@@ -77,7 +77,7 @@ class BfclTask:
 @functools.cache
 def load_tasks() -> Mapping[str, BfclTask]:
     """All 800 tasks by id, in the order of CATEGORIES and of bfcl-eval's files."""
-    docs = {name: _class_docs(name) for name in TOOL_CLASSES}
+    docs = {name: class_docs(name) for name in TOOL_CLASSES}
     return {task.task_id: task for name in CATEGORIES for task in _category(name, docs)}
 
 
@@ -93,6 +93,29 @@ def reference_calls(task: BfclTask) -> tuple[tuple[ToolCall, ...], ...]:
         ValueError: A reference is not a plain call, with literal arguments, of a tool of the task.
     """
     return _parsed(task.task_id, task.involved_classes, task.reference)
+
+
+def class_docs(class_name: str) -> tuple[ToolDoc, ...]:
+    """Docs of every tool of a class, as bfcl-eval shows them."""
+    folder = files("bfcl_eval") / "data" / "multi_turn_func_doc"
+    rows = _rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name])
+    return tuple(
+        {
+            "type": "function",
+            "function": {**row, "description": row["description"] + _SYNTAX_SENTENCE},
+        }
+        for row in rows
+    )
+
+
+def take_doc(docs: list[ToolDoc], name: str) -> ToolDoc:
+    """Hold a tool out: remove its doc from the list, and return it without the syntax sentence."""
+    for index, doc in enumerate(docs):
+        if doc["function"]["name"] == name:
+            function = docs.pop(index)["function"]
+            description = function["description"].removesuffix(_SYNTAX_SENTENCE)
+            return {"type": "function", "function": {**function, "description": description}}
+    raise ValueError(f"held-out function {name!r} has no doc among the task's tool classes")
 
 
 def _owner(involved_classes: tuple[str, ...], tool: str) -> str | None:
@@ -139,7 +162,7 @@ def _category(category: str, docs: Mapping[str, tuple[ToolDoc, ...]]) -> Iterato
         shown = [doc for name in row["involved_classes"] for doc in docs[name]]
         # Before `tools`: this takes the held-out docs away from those that are shown.
         held_out_docs = {
-            int(turn): tuple(_take(shown, name) for name in names)
+            int(turn): tuple(take_doc(shown, name) for name in names)
             for turn, names in row.get("missed_function", {}).items()
         }
         yield BfclTask(
@@ -152,28 +175,6 @@ def _category(category: str, docs: Mapping[str, tuple[ToolDoc, ...]]) -> Iterato
             held_out_docs=held_out_docs,
             reference=tuple(tuple(turn) for turn in reference),
         )
-
-
-def _take(docs: list[ToolDoc], name: str) -> ToolDoc:
-    """Remove a doc from the list and return it without the sentence on syntax."""
-    for index, doc in enumerate(docs):
-        if doc["function"]["name"] == name:
-            function = docs.pop(index)["function"]
-            description = function["description"].removesuffix(_SYNTAX_SENTENCE)
-            return {"type": "function", "function": {**function, "description": description}}
-    raise ValueError(f"held-out function {name!r} has no doc among the task's tool classes")
-
-
-def _class_docs(class_name: str) -> tuple[ToolDoc, ...]:
-    folder = files("bfcl_eval") / "data" / "multi_turn_func_doc"
-    rows = _rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name])
-    return tuple(
-        {
-            "type": "function",
-            "function": {**row, "description": row["description"] + _SYNTAX_SENTENCE},
-        }
-        for row in rows
-    )
 
 
 def _rows(path: Traversable) -> list[dict[str, Any]]:

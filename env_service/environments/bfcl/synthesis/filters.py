@@ -1,0 +1,156 @@
+"""What keeps the evaluation side out of a pool, and the same task from being in it twice.
+
+In: the tasks of a split, then candidates that were verified. Out: seeds that may be used
+(`usable_seeds`), and for each candidate the reason why it is refused, if any.
+
+A seed is used only if no class of it begins in a state from which an evaluation or development task
+begins: the scenario split alone does not see to that. A program is refused that is an evaluation
+program or contains one of two or more calls in order, or a run of RUN calls of one. (Single calls
+are shared by nature: many tools take no arguments.) A text is refused that has WORDS words in a row
+of an evaluation message, or that names a tool by its identifier.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from env_service.environments.bfcl.demonstrations.variants import leaves
+from env_service.environments.bfcl.synthesis.verification import Refused
+from env_service.environments.bfcl.tasks import BfclTask, reference_calls
+from env_service.environments.bfcl.tool_classes import tool_names
+from seal.formats import ToolCall
+
+RUN = 3
+"""Calls in a row that a program may not share with an evaluation program."""
+WORDS = 8
+"""Words in a row that a message may not share with an evaluation message."""
+SIMILAR = 0.8
+"""Share of common words (Jaccard) from which two tasks with the same tools are one."""
+
+Written: TypeAlias = str
+"""A call as text: values of another type are another text."""
+
+
+class EvaluationSide:
+    """Programs and texts of the tasks that measure a policy.
+
+    Args:
+        tasks: Evaluation and development tasks.
+    """
+
+    def __init__(self, tasks: Iterable[BfclTask]) -> None:
+        self._programs: dict[Written, set[tuple[Written, ...]]] = {}
+        self._runs: set[tuple[Written, ...]] = set()
+        self._texts: set[tuple[str, ...]] = set()
+        for task in tasks:
+            program = program_of(task)
+            if program:
+                self._programs.setdefault(program[0], set()).add(program)
+            self._runs.update(_in_a_row(program, RUN))
+            for text in _messages(task):
+                self._texts.update(_in_a_row(_words(text), WORDS))
+
+    def check(self, task: BfclTask) -> None:
+        """Compare a candidate with it.
+
+        Raises:
+            Refused: The candidate has something of an evaluation task.
+        """
+        program = program_of(task)
+        for first in dict.fromkeys(program):
+            for other in self._programs.get(first, ()):
+                if program == other or (len(other) > 1 and _contains(program, other)):
+                    raise Refused("it contains an evaluation program")
+        if not self._runs.isdisjoint(_in_a_row(program, RUN)):
+            raise Refused("it has a run of an evaluation program")
+        for text in _messages(task):
+            if not self._texts.isdisjoint(_in_a_row(_words(text), WORDS)):
+                raise Refused("it has words of an evaluation message")
+
+
+class Kept:
+    """The tasks of the pool so far."""
+
+    def __init__(self) -> None:
+        self._programs: set[tuple[Written, ...]] = set()
+        self._texts: dict[tuple[str, ...], list[frozenset[str]]] = {}
+
+    def add(self, task: BfclTask) -> None:
+        """Take a task in.
+
+        Raises:
+            Refused: It is there already, or one that is nearly the same.
+        """
+        program = program_of(task)
+        if program in self._programs:
+            raise Refused("its program is there already")
+        tools = tuple(call.name for call in _calls(task))
+        words = frozenset(word for text in _messages(task) for word in _words(text))
+        alike = self._texts.setdefault(tools, [])
+        if any(len(words & other) >= SIMILAR * len(words | other) for other in alike):
+            raise Refused("nearly the same task is there already")
+        self._programs.add(program)
+        alike.append(words)
+
+
+def usable_seeds(training: Iterable[BfclTask], others: Iterable[BfclTask]) -> list[BfclTask]:
+    """Training tasks that begin in states from which no evaluation or development task begins."""
+    taken = {state for task in others for state in _states(task)}
+    return [task for task in training if taken.isdisjoint(_states(task))]
+
+
+def check_words(task: BfclTask) -> None:
+    """See that no message names a tool by its identifier, outside the values that it states.
+
+    Raises:
+        Refused: One does.
+    """
+    names = {name for owner in task.involved_classes for name in tool_names(owner)}
+    values = [str(value) for call in _calls(task) for value in leaves(call.arguments)]
+    for text in _messages(task):
+        for value in sorted(values, key=len, reverse=True):
+            text = text.replace(value, " ")
+        if not names.isdisjoint(_identifiers(text)):
+            raise Refused("a message names a tool by its identifier")
+
+
+def program_of(task: BfclTask) -> tuple[Written, ...]:
+    """The calls of a reference, whatever their turns."""
+    return tuple(_written(call) for call in _calls(task))
+
+
+def _calls(task: BfclTask) -> list[ToolCall]:
+    return [call for turn in reference_calls(task) for call in turn]
+
+
+def _written(call: ToolCall) -> Written:
+    return json.dumps([call.name, call.arguments], sort_keys=True)
+
+
+def _messages(task: BfclTask) -> Iterator[str]:
+    return (message["content"] for turn in task.turns for message in turn)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.lower()))
+
+
+def _identifiers(text: str) -> set[str]:
+    return {*re.findall(r"\w+", text)}
+
+
+def _in_a_row(items: Sequence[str], count: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(items[at : at + count]) for at in range(len(items) - count + 1))
+
+
+def _contains(program: Sequence[Written], other: Sequence[Written]) -> bool:
+    """Whether the calls of another program stand in this one, in order."""
+    rest = iter(program)
+    return all(call in rest for call in other)
+
+
+def _states(task: BfclTask) -> set[str]:
+    """The initial state of each class that has one."""
+    found = task.initial_config.items()
+    return {json.dumps([name, state], sort_keys=True) for name, state in found if state}

@@ -1,0 +1,167 @@
+"""Makes a pool: attempts in several processes, the kept ones in order, all files or none.
+
+In: a proposer and how many tasks are wanted. Out: the pool's two files. They are the same, byte for
+byte, whatever the number of processes, because an attempt depends on its number alone and attempts
+are looked at in order.
+"""
+
+import contextlib
+import ctypes
+import json
+import math
+import multiprocessing
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from env_service.environments.bfcl.synthesis.filters import Kept
+from env_service.environments.bfcl.synthesis.pool import (
+    PREFIX,
+    BadPool,
+    line_of,
+    report_file,
+    task_file,
+)
+from env_service.environments.bfcl.synthesis.proposals import Candidate, Proposer
+from env_service.environments.bfcl.synthesis.report import report_on
+from env_service.environments.bfcl.synthesis.verification import Refused
+from seal.records.whole_file import whole_file
+
+BATCH = 256
+"""Attempts that are handed to the processes at once."""
+MOST_ATTEMPTS = 30
+"""Attempts that may be made for each wanted task."""
+PROGRESS_S = 10.0
+"""Seconds between two lines of progress."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Made:
+    """A pool before it is written."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    """What was kept, with ids."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Reason -> attempts."""
+
+    @property
+    def attempts(self) -> int:
+        """All attempts."""
+        return len(self.candidates) + self.refused.total()
+
+
+def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Made:
+    """Make attempts until enough tasks are kept.
+
+    Raises:
+        BadPool: They cannot be made.
+    """
+    if not proposer.seeds:
+        raise BadPool(
+            "no training task has one of these tool classes and a state of its own; take more "
+            "--classes, or a split that keeps evaluation states apart (data/bfcl_clean_split.json)"
+        )
+    made, kept, progress = Made(), Kept(), _Progress(wanted)
+    for found in _attempts(proposer, wanted, processes):
+        try:
+            if isinstance(found, Refused):
+                raise found
+            kept.add(found.task)
+        except Refused as reason:
+            made.refused[str(reason)] += 1
+            continue
+        made.candidates.append(_with_id(found, name, len(made.candidates)))
+        progress.show(len(made.candidates))
+        if len(made.candidates) == wanted:
+            return made
+    most, count = made.refused.most_common(1)[0]
+    raise BadPool(
+        f"only {len(made.candidates)} of {wanted} tasks in {made.attempts} attempts; the most "
+        f"frequent reason, {count} times: {most}; ask for fewer --tasks, or for other --turns, "
+        "--calls or --classes"
+    )
+
+
+def write(made: Made, folder: Path, name: str) -> None:
+    """Write the pool's tasks and its report, both or none.
+
+    Raises:
+        BadPool: They cannot be written.
+    """
+    lines = "".join(line_of(one.task, one.provenance) for one in made.candidates)
+    report = report_on(name, lines, made.refused)
+    contents = {
+        task_file(folder, name): lines,
+        report_file(folder, name): json.dumps(report, indent=1) + "\n",
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Each file gets its name when the block ends.
+        with contextlib.ExitStack() as written:
+            for path, content in contents.items():
+                written.enter_context(whole_file(path)).write_text(content, "utf-8")
+    except OSError as error:
+        raise BadPool(f"cannot write the pool: {error}") from None
+
+
+def _with_id(candidate: Candidate, name: str, number: int) -> Candidate:
+    scenario = candidate.provenance.seed_task.rpartition("_")[2]
+    task_id = f"{PREFIX}{name}_{number:06d}_{scenario}"
+    return replace(candidate, task=replace(candidate.task, task_id=task_id))
+
+
+# ---- processes ---------------------------------------------------------------------------------
+
+_proposer: Proposer | None = None
+"""Of a worker process; forked, so it need not be sent."""
+
+
+def _attempts(proposer: Proposer, wanted: int, processes: int) -> Iterator[Candidate | Refused]:
+    """What the attempts bring, in the order of their numbers."""
+    most = MOST_ATTEMPTS * wanted
+    if processes == 1:
+        yield from map(proposer.attempt, range(most))
+        return
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(processes, _begin, (proposer,)) as pool:
+        for first in range(0, most, BATCH):
+            batch = range(first, min(first + BATCH, most))
+            yield from pool.imap(_attempt, batch, chunksize=4)
+
+
+def _begin(proposer: Proposer) -> None:
+    """Set a worker process up: it ends with its parent, which alone handles Ctrl-C."""
+    global _proposer
+    _proposer = proposer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _attempt(number: int) -> Candidate | Refused:
+    assert _proposer is not None
+    return _proposer.attempt(number)
+
+
+class _Progress:
+    """A line a few times a minute on standard error."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._start = self._shown = time.monotonic()
+
+    def show(self, kept: int) -> None:
+        now = time.monotonic()
+        if now - self._shown < PROGRESS_S:
+            return
+        self._shown = now
+        rate = kept / (now - self._start)
+        left = math.ceil((self._wanted - kept) / rate)
+        sys.stderr.write(
+            f"synthesis: {kept} of {self._wanted} tasks ({kept / self._wanted:.0%}), "
+            f"{rate:.0f} a second, about {left} s left\n"
+        )

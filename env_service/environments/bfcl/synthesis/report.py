@@ -1,0 +1,98 @@
+"""What is in a pool: counts and shares, as JSON and as lines to read.
+
+In: the lines of a pool and why other attempts were refused. Out: the report, which depends on
+nothing else, and its text.
+"""
+
+import ast
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from env_service.environments.bfcl.synthesis.tools import every_tool
+
+Report: TypeAlias = dict[str, Any]
+
+PLACES = 3
+"""Decimals of shares and means."""
+
+
+def report_on(name: str, lines: str, refused: Mapping[str, int]) -> Report:
+    """The report of a pool.
+
+    Args:
+        name: The pool.
+        lines: Content of its file; at least one line.
+        refused: Reason -> attempts.
+    """
+    rows = [json.loads(line) for line in lines.splitlines()]
+    count = len(rows)
+    sources = [row["provenance"] for row in rows]
+    turns = [turn for row in rows for turn in row["reference"] if turn]
+    calls = [_tool_of(call) for turn in turns for call in turn]
+    first = sources[0]
+    return {
+        "pool": name,
+        "tasks": count,
+        "attempts": count + sum(refused.values()),
+        "refused": dict(sorted(refused.items(), key=lambda item: (-item[1], item[0]))),
+        "categories": _counts(row["category"] for row in rows),
+        "seed_tasks": len({one["seed_task"] for one in sources}),
+        "tools": _counts(calls),
+        "tools_not_used": sorted(every_tool().keys() - set(calls)),
+        "turns_with_calls_mean": _share(len(turns), count),
+        "calls_of_a_turn_mean": _share(len(calls), len(turns)),
+        "changing_calls_share": _share(_sum(sources, "changing_calls"), len(calls)),
+        "calls_with_an_earlier_result_share": _share(_sum(sources, "result_calls"), len(calls)),
+        "values_said_indirectly": _sum(sources, "indirect_values"),
+        "targets_share": {
+            label: _share(times, count)
+            for label, times in _counts(t for one in sources for t in one["targets"]).items()
+        },
+        "authors": _counts(one["author"] for one in sources),
+        "split_sha256": first["split_sha256"],
+        "wording_sha256": first["wording_sha256"],
+        "bfcl_eval": first["bfcl_eval"],
+        "tasks_sha256": hashlib.sha256(lines.encode()).hexdigest(),
+    }
+
+
+def text_of(report: Report) -> str:
+    """The report as lines to read."""
+    kept = _share(report["tasks"], report["attempts"])
+    rows = [
+        ("tasks", f"{report['tasks']} of {report['attempts']} attempts ({kept:.0%})"),
+        *((f"  refused: {reason}", times) for reason, times in report["refused"].items()),
+        *((f"  {category}", times) for category, times in report["categories"].items()),
+        ("seed tasks", report["seed_tasks"]),
+        ("tools", f"{len(report['tools'])}, not used: {len(report['tools_not_used'])}"),
+        ("turns with calls, mean", report["turns_with_calls_mean"]),
+        ("calls of a turn, mean", report["calls_of_a_turn_mean"]),
+        ("calls that change the state", f"{report['changing_calls_share']:.0%}"),
+        ("calls with an earlier result", f"{report['calls_with_an_earlier_result_share']:.0%}"),
+        ("values said indirectly", report["values_said_indirectly"]),
+        *((f"  can go wrong: {label}", f"{s:.0%}") for label, s in report["targets_share"].items()),
+        ("hash of the tasks", report["tasks_sha256"]),
+    ]
+    width = max(len(head) for head, _ in rows)
+    return "".join(f"{head:<{width}}  {value}\n" for head, value in rows)
+
+
+def _tool_of(call: str) -> str:
+    node = ast.parse(call, mode="eval").body
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return node.func.id
+
+
+def _counts(values: Any) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))
+
+
+def _sum(sources: list[Mapping[str, Any]], key: str) -> int:
+    return sum(one[key] for one in sources)
+
+
+def _share(part: float, whole: float) -> float:
+    return round(part / whole, PLACES)
