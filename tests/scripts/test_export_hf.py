@@ -270,10 +270,11 @@ def test_shards_of_two_fsdp_processes_give_the_logits_of_the_sharded_model(tmp_p
     program = Path(__file__).with_name("fsdp_checkpoint.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     platform = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "seal.train.cpu.platform"}
+    modules = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
     done = subprocess.run(
         [*command, str(program), str(tmp_path)],
         cwd=ROOT,
-        env={**os.environ, **platform, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **platform, "PYTHONPATH": modules},
         capture_output=True,
         text=True,
         timeout=600,
