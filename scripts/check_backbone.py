@@ -24,7 +24,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from seal import ROOT
-from seal.backbone import checks as checks
+from seal.backbone import checks
 from seal.backbone.loading import Backbone, BackboneError, load_backbone
 from seal.backbone.prompt_budget import largest_interface, prompt_limit, remedy
 from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training

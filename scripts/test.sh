@@ -34,9 +34,11 @@ part 'types, trainer' "$trainer" -m mypy --exclude '^tests/env_service/' \
 part 'types, service' "$trainer" -m mypy --python-executable "$service" env_service tests/env_service
 part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/benchmarks \
     tests/examples tests/test_layers.py
-part 'worked examples' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats seal/settings \
+part 'worked examples, trainer' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats seal/settings \
     seal/launch seal/logview seal/study seal/backbone/system_note.py seal/train/{round,validation}.py \
     benchmarks/gpu_smoke/figures.py benchmarks/output.py benchmarks/service/report.py
+part 'worked examples, service' "$service" -m pytest -q --doctest-modules \
+    env_service/environments/bfcl/{execution,tasks,synthesis/sampler}.py
 part 'tests, service' "$service" -m pytest -q $spread tests/env_service
 if [ "$fast" = no ]; then
     part 'slow tests, trainer' "$trainer" -m pytest -q $spread -m slow tests/seal tests/scripts

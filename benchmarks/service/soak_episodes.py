@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from bfcl_eval.eval_checker.multi_turn_eval.func_source_code import long_context
 
 from benchmarks.service.references import BEFORE_ITS_REVEAL, verdict
-from env_service.environments.bfcl.tasks import BfclTask, load_tasks, reference_calls
+from env_service.environments.bfcl.tasks import BfclTask, call_text, load_tasks, reference_calls
 from seal.formats import ToolCall, parse, render_calls
 
 TOOL_FORMAT = "hermes"
@@ -71,7 +71,7 @@ def draw(rng: random.Random, slow: bool) -> SoakEpisode:
         if index == slow_turn:
             slow_message = len(messages) - 1
         messages.append("Done.")
-        turns.append(tuple(tuple(_text(call) for call in step) for step in steps))
+        turns.append(tuple(tuple(call_text(call) for call in step) for step in steps))
     return SoakEpisode(task.task_id, tuple(messages), tuple(turns), slow_message)
 
 
@@ -142,7 +142,3 @@ def _with_wrong_value(call: ToolCall, rng: random.Random) -> ToolCall:
 def _as_read(call: ToolCall) -> ToolCall:
     """The call as the service reads it: JSON has no tuples."""
     return parse(render_calls([call], TOOL_FORMAT), TOOL_FORMAT).calls[0]
-
-
-def _text(call: ToolCall) -> str:
-    return f"{call.name}({','.join(f'{key}={value!r}' for key, value in call.arguments.items())})"

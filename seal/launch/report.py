@@ -162,8 +162,8 @@ def _interface(console: Console, rounds: list[dict[str, Any]]) -> None:
 
 def _cost(console: Console, finished: Finished, rounds: list[dict[str, Any]]) -> None:
     console.print("\n[bold]Cost[/bold]")
-    made = f", of it {finished.policy_s:.0f} s for the policy" if finished.policy_s else ""
-    console.print(f"  wall time {finished.wall_s:.0f} s{made}")
+    policy = f", of it {finished.policy_s:.0f} s for the policy" if finished.policy_s else ""
+    console.print(f"  wall time {finished.wall_s:.0f} s{policy}")
     if finished.first_step_s is not None:
         console.print(f"  first training step done {finished.first_step_s:.0f} s after the service")
     if len(rounds) > 1:

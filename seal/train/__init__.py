@@ -1,1 +1,1 @@
-"""The only package that imports torch, Ray, verl and vLLM: adapters around the method."""
+"""verl's trainer with the method in it: the only package that imports Ray and vLLM."""

@@ -77,7 +77,7 @@ def build(settings: TinyPolicy) -> dict[str, Any]:
         # Loaded as a run does it, so that a demonstration has the tokens of a rollout.
         backbone = load_backbone(str(out), load_recipe(RECIPE, []))
         dialogues = [supervised.tokenize(backbone, demo) for demo in demos]
-        fitting = [one for one in dialogues if len(one.ids) <= settings.max_tokens]
+        fitting = [dialogue for dialogue in dialogues if len(dialogue.ids) <= settings.max_tokens]
         model = Qwen3ForCausalLM(config)
         loss = clone_behaviour(model, fitting, settings, pad=int(tokenizer.pad_token_id))
         model.save_pretrained(out)

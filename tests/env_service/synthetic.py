@@ -27,7 +27,7 @@ def proposer(knobs: Knobs) -> Proposer:
 
 
 @functools.cache
-def made(count: int, knobs: Knobs = Knobs()) -> making.Made:  # noqa: B008, it is frozen
+def made(count: int, knobs: Knobs = Knobs()) -> making.Draft:  # noqa: B008, it is frozen
     """A pool in memory."""
     return making.make(proposer(knobs), "tests", count, processes=1)
 

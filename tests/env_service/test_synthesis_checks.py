@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from env_service.environments.bfcl.synthesis import verification
-from env_service.environments.bfcl.synthesis.categories import written
 from env_service.environments.bfcl.synthesis.filters import (
     EvaluationSide,
     Kept,
@@ -17,7 +16,7 @@ from env_service.environments.bfcl.synthesis.filters import (
 )
 from env_service.environments.bfcl.synthesis.targets import targets_of
 from env_service.environments.bfcl.synthesis.verification import Refused, checked, executed, parsed
-from env_service.environments.bfcl.tasks import BfclTask, load_tasks, take_doc
+from env_service.environments.bfcl.tasks import BfclTask, call_text, load_tasks, take_doc
 from env_service.environments.bfcl.tool_classes import tool_class
 from seal.formats import ToolCall
 from seal.labels import Label
@@ -35,7 +34,7 @@ def planted(seed: BfclTask, *turns: tuple[str, Sequence[ToolCall]], name: str = 
         seed,
         task_id=name,
         turns=tuple(({"role": "user", "content": text},) for text, _ in turns),
-        reference=tuple(tuple(map(written, calls)) for _, calls in turns),
+        reference=tuple(tuple(map(call_text, calls)) for _, calls in turns),
     )
 
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from seal.backbone import checks as checks
+from seal.backbone import checks
 from seal.backbone.loading import load_backbone
 from seal.backbone.prompts import Prompt, prompt_ids
 from seal.formats import ToolCall, parse

@@ -95,6 +95,21 @@ def reference_calls(task: BfclTask) -> tuple[tuple[ToolCall, ...], ...]:
     return _parsed(task.task_id, task.involved_classes, task.reference)
 
 
+def call_key(call: ToolCall) -> str:
+    """A call as text to compare: as values, True, 1 and 1.0 are equal in Python."""
+    return json.dumps([call.name, call.arguments], sort_keys=True)
+
+
+def call_text(call: ToolCall) -> str:
+    """A call as references are written, which `reference_calls` reads.
+
+    >>> call_text(ToolCall("cd", {"folder": "notes"}))
+    "cd(folder='notes')"
+    """
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({arguments})"
+
+
 def class_docs(class_name: str) -> tuple[ToolDoc, ...]:
     """Docs of every tool of a class, as bfcl-eval shows them."""
     folder = files("bfcl_eval") / "data" / "multi_turn_func_doc"

@@ -32,7 +32,6 @@ the checks refuse is replayed a second time, in the state that the reference lea
   and a missing result if the same call was made in a tool class with such an attribute.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import (
 
 from env_service.environments.base import CallStopped
 from env_service.environments.bfcl.execution import EXCEPTION_PREFIX, ToolExecutor
-from env_service.environments.bfcl.tasks import BfclTask, reference_calls, tool_owner
+from env_service.environments.bfcl.tasks import BfclTask, call_key, reference_calls, tool_owner
 from env_service.environments.dialogue import (
     StepRecord,
     Verdict,
@@ -177,7 +176,7 @@ class _Walk:
     def _call_evidence(self, index: int, run: _Executed, doc: ToolDoc | None) -> CallEvidence:
         evidence = call_evidence(run.step, run.call, doc, run.error)
         # Four references give a ticket's id as a string; the doc requires an integer.
-        as_reference = _written(run.call) in map(_written, self._reference[index])
+        as_reference = call_key(run.call) in map(call_key, self._reference[index])
         return replace(evidence, violations=()) if as_reference else evidence
 
     def _blame(
@@ -237,8 +236,8 @@ class _Walk:
     def _is_consequence(self, call: ToolCall, executed: Sequence[_Executed]) -> bool:
         """The call was made, but an earlier turn left its tool class in another state."""
         carried_classes = {attribute.split(".")[0] for attribute in self._carried}
-        calls = {_written(run.call) for run in executed}
-        return tool_owner(self._task, call.name) in carried_classes and _written(call) in calls
+        calls = {call_key(run.call) for run in executed}
+        return tool_owner(self._task, call.name) in carried_classes and call_key(call) in calls
 
     def _classes(self, calls: Iterable[ToolCall]) -> frozenset[str]:
         owners = (tool_owner(self._task, call.name) for call in calls)
@@ -253,11 +252,6 @@ def _run(
         for step, record in enumerate(steps)
         for call, result in run_calls(record, lambda call: executor.result(call, available))
     ]
-
-
-def _written(call: ToolCall) -> str:
-    """A call as text: as values, True, 1 and 1.0 are equal in Python."""
-    return json.dumps([call.name, call.arguments], sort_keys=True)
 
 
 def _without_result(

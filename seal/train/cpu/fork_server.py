@@ -1,11 +1,11 @@
 """Ray's workers as forks of one process that has imported their libraries.
 
-As a program: `python -m seal.train.cpu.fork_server ADDRESS`; the launcher starts it first of all.
-verl makes its actors one after the other, and each would import torch, transformers and vLLM anew,
-for most of its start. Here one process imports them while the service and Ray start, and every
-worker is a fork of it: Ray starts `worker_command` in Python's place. What runs in the fork stays
-Ray's own program, with the files, folder and environment that Ray gave it (`fork_client`). With a
-GPU this is not done, because its libraries cannot be forked.
+As a program: `python -m seal.train.cpu.fork_server ADDRESS`. The launcher starts it before the
+service and Ray. verl makes its actors one after the other, and each would import torch,
+transformers and vLLM again, which takes most of its start. Here one process imports them while the
+service and Ray start, and every worker is a fork of it: Ray runs `worker_command` in place of
+Python. The fork runs Ray's own program, with the files, folder and environment that Ray gave it
+(`fork_client`). Machines with a GPU do not use it, because CUDA cannot be forked.
 """
 
 import gc
@@ -104,7 +104,7 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
     os.chdir(request["folder"])
     np.random.seed()  # Python gives its own generator a new seed in a fork
     # Ray writes `python -u FILE ...`.
-    sys.argv = [one for one in request["argv"] if one != "-u"]
+    sys.argv = [word for word in request["argv"] if word != "-u"]
     code: Any = 0
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
@@ -119,5 +119,5 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARN")  # as verl has it in its workers
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARN")  # as verl sets it in its workers
     serve(sys.argv[1])

@@ -2,9 +2,9 @@
 
 In: training tasks of a split, whose tool classes and initial states are used. Out: a pool of tasks
 with references (`pool`), made again byte for byte from the same arguments. Nothing of the
-evaluation side gets in: neither its states nor its programs nor its texts (`filters`).
+evaluation side is in it: neither its states nor its programs nor its texts (`filters`).
 
-The way of one task: `sampler` draws a program, call by call, from what the tools accept in the
+How one task is made: `sampler` draws a program, call by call, from what the tools accept in the
 state that they are in (`tools`: for every tool where its arguments come from, and at least three
 wordings). `wording` writes the user's requests. `categories` holds a tool or a value back.
 `verification` executes the task with bfcl-eval's own checks. `filters` compares it with the

@@ -67,8 +67,8 @@ def _make(args: argparse.Namespace) -> None:
         indirect_share=args.indirect,
     )
     proposer = Proposer(training, others, knobs, split_sha256)
-    made = making.make(proposer, args.name, args.tasks, args.processes)
-    making.write(made, args.folder, args.name)
+    draft = making.make(proposer, args.name, args.tasks, args.processes)
+    making.write(draft, args.folder, args.name)
     sys.stderr.write(
         f"synthesis: {task_file(args.folder, args.name)} in {time.monotonic() - started:.0f} s\n"
     )
@@ -100,10 +100,10 @@ def _sides(path: Path) -> tuple[list[BfclTask], list[BfclTask], str]:
         raise BadPool(f"{path} is no split: it needs the lists 'train' and 'val'")
     known = load_tasks()
     sides = {name: split.get(name, []) for name in ("train", "val", "development")}
-    for task_id in (one for ids in sides.values() for one in ids):
+    for task_id in (name for ids in sides.values() for name in ids):
         if task_id not in known:
             raise BadPool(f"unknown task {task_id!r} in {path}; one is multi_turn_base_0")
-    tasks = {name: [known[one] for one in ids] for name, ids in sides.items()}
+    tasks = {name: [known[task_id] for task_id in ids] for name, ids in sides.items()}
     sha256 = hashlib.sha256(content).hexdigest()
     return tasks["train"], tasks["val"] + tasks["development"], sha256
 
@@ -171,9 +171,9 @@ def _count(text: str) -> int:
 
 
 def _range(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    if found:
-        low, high = int(found[1]), int(found[2] or found[1])
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    if match:
+        low, high = int(match[1]), int(match[2] or match[1])
         if 1 <= low <= high <= _MOST:
             return low, high
     raise argparse.ArgumentTypeError(f"expected LOW-HIGH within 1-{_MOST}, got {text!r}")

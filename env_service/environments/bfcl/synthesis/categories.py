@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from env_service.environments.bfcl.synthesis.sampler import Program
 from env_service.environments.bfcl.synthesis.wording import Request
-from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, take_doc
+from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, call_text, take_doc
 from seal.formats import ToolCall
 from seal.wire import Message
 
@@ -54,14 +54,8 @@ def with_turns(task: BfclTask, turns: Sequence[Turn]) -> BfclTask:
     return replace(
         task,
         turns=tuple(turn.messages for turn in turns),
-        reference=tuple(tuple(map(written, turn.calls)) for turn in turns),
+        reference=tuple(tuple(map(call_text, turn.calls)) for turn in turns),
     )
-
-
-def written(call: ToolCall) -> str:
-    """A call as bfcl-eval writes references."""
-    arguments = ", ".join(f"{key}={value!r}" for key, value in call.arguments.items())
-    return f"{call.name}({arguments})"
 
 
 def _said(text: str) -> tuple[Message, ...]:
@@ -91,17 +85,17 @@ def _without_a_value(
     rng: random.Random,
 ) -> BfclTask | None:
     """A value is missing in a request, and the next message gives it."""
-    known, found = "", []
+    known, removable = "", []
     for place, (request, steps) in enumerate(zip(requests, program, strict=True)):
-        found += [
+        removable += [
             (place, key)
             for key, value in request.removable.items()
             if value not in known + request.without(key)
         ]
         known += "\n".join([request.text, *(step.result for step in steps)])
-    if not found:
+    if not removable:
         return None
-    place, key = rng.choice(found)
+    place, key = rng.choice(removable)
     asked = Turn(_said(requests[place].without(key)), ())
     answered = Turn(_said(requests[place].given_later(key, rng)), turns[place].calls)
     return with_turns(task, [*turns[:place], asked, answered, *turns[place + 1 :]])

@@ -4,7 +4,7 @@ In: the tasks of a split, then candidates that were verified. Out: seeds that ma
 (`usable_seeds`), and for each candidate the reason why it is refused, if any.
 
 A seed is used only if no class of it begins in a state from which an evaluation or development task
-begins: the scenario split alone does not see to that. A program is refused that is an evaluation
+begins: the scenario split alone does not ensure that. A program is refused that is an evaluation
 program or contains one of two or more calls in order, or a run of RUN calls of one. (Single calls
 are shared by nature: many tools take no arguments.) A text is refused that has WORDS words in a row
 of an evaluation message, or that names a tool by its identifier.
@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from env_service.environments.bfcl.demonstrations.variants import leaves
 from env_service.environments.bfcl.synthesis.verification import Refused
-from env_service.environments.bfcl.tasks import BfclTask, reference_calls
+from env_service.environments.bfcl.tasks import BfclTask, call_key, reference_calls
 from env_service.environments.bfcl.tool_classes import tool_names
 from seal.formats import ToolCall
 
@@ -117,15 +117,11 @@ def check_words(task: BfclTask) -> None:
 
 def program_of(task: BfclTask) -> tuple[Written, ...]:
     """The calls of a reference, whatever their turns."""
-    return tuple(_written(call) for call in _calls(task))
+    return tuple(call_key(call) for call in _calls(task))
 
 
 def _calls(task: BfclTask) -> list[ToolCall]:
     return [call for turn in reference_calls(task) for call in turn]
-
-
-def _written(call: ToolCall) -> Written:
-    return json.dumps([call.name, call.arguments], sort_keys=True)
 
 
 def _messages(task: BfclTask) -> Iterator[str]:
@@ -152,5 +148,5 @@ def _contains(program: Sequence[Written], other: Sequence[Written]) -> bool:
 
 def _states(task: BfclTask) -> set[str]:
     """The initial state of each class that has one."""
-    found = task.initial_config.items()
-    return {json.dumps([name, state], sort_keys=True) for name, state in found if state}
+    states = task.initial_config.items()
+    return {json.dumps([name, state], sort_keys=True) for name, state in states if state}

@@ -41,7 +41,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass
-class Made:
+class Draft:
     """A pool before it is written."""
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -55,46 +55,46 @@ class Made:
         return len(self.candidates) + self.refused.total()
 
 
-def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Made:
+def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Draft:
     """Make attempts until enough tasks are kept.
 
     Raises:
-        BadPool: They cannot be made.
+        BadPool: They cannot be draft.
     """
     if not proposer.seeds:
         raise BadPool(
             "no training task has one of these tool classes and a state of its own; take more "
             "--classes, or a split that keeps evaluation states apart (data/bfcl_clean_split.json)"
         )
-    made, kept, progress = Made(), Kept(), _Progress(wanted)
-    for found in _attempts(proposer, wanted, processes):
+    draft, kept, progress = Draft(), Kept(), _Progress(wanted)
+    for attempt in _attempts(proposer, wanted, processes):
         try:
-            if isinstance(found, Refused):
-                raise found
-            kept.add(found.task)
+            if isinstance(attempt, Refused):
+                raise attempt
+            kept.add(attempt.task)
         except Refused as reason:
-            made.refused[str(reason)] += 1
+            draft.refused[str(reason)] += 1
             continue
-        made.candidates.append(_with_id(found, name, len(made.candidates)))
-        progress.show(len(made.candidates))
-        if len(made.candidates) == wanted:
-            return made
-    most, count = made.refused.most_common(1)[0]
+        draft.candidates.append(_with_id(attempt, name, len(draft.candidates)))
+        progress.show(len(draft.candidates))
+        if len(draft.candidates) == wanted:
+            return draft
+    most, count = draft.refused.most_common(1)[0]
     raise BadPool(
-        f"only {len(made.candidates)} of {wanted} tasks in {made.attempts} attempts; the most "
+        f"only {len(draft.candidates)} of {wanted} tasks in {draft.attempts} attempts; the most "
         f"frequent reason, {count} times: {most}; ask for fewer --tasks, or for other --turns, "
         "--calls or --classes"
     )
 
 
-def write(made: Made, folder: Path, name: str) -> None:
+def write(draft: Draft, folder: Path, name: str) -> None:
     """Write the pool's tasks and its report, both or none.
 
     Raises:
         BadPool: They cannot be written.
     """
-    lines = "".join(line_of(one.task, one.provenance) for one in made.candidates)
-    report = report_on(name, lines, made.refused)
+    lines = "".join(line_of(kept.task, kept.provenance) for kept in draft.candidates)
+    report = report_on(name, lines, draft.refused)
     contents = {
         task_file(folder, name): lines,
         report_file(folder, name): json.dumps(report, indent=1) + "\n",

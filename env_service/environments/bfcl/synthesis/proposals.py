@@ -88,8 +88,8 @@ class Proposer:
         self._evaluation = EvaluationSide(others)
         # As long as the training tasks are, unless the knobs say otherwise.
         counts = [[len(turn) for turn in task.reference if turn] for task in base]
-        self._turn_counts = _within(knobs.turns, [len(one) for one in counts])
-        self._call_counts = _within(knobs.calls, [count for one in counts for count in one])
+        self._turn_counts = _within(knobs.turns, [len(turns) for turns in counts])
+        self._call_counts = _within(knobs.calls, [count for turns in counts for count in turns])
 
     def attempt(self, number: int) -> Candidate | Refused:
         """Make one attempt."""
@@ -156,8 +156,8 @@ def _within(wanted: tuple[int, int] | None, counts: Sequence[int]) -> list[int]:
     if wanted is None:
         return sorted(counts)
     low, high = wanted
-    found = sorted(count for count in counts if low <= count <= high)
-    return found or list(range(low, high + 1))
+    within = sorted(count for count in counts if low <= count <= high)
+    return within or list(range(low, high + 1))
 
 
 def _only(task: BfclTask, classes: Sequence[str]) -> BfclTask:
@@ -169,7 +169,7 @@ def _only(task: BfclTask, classes: Sequence[str]) -> BfclTask:
         reference=(),
         involved_classes=kept,
         initial_config={
-            one: task.initial_config[one] for one in kept if one in task.initial_config
+            name: task.initial_config[name] for name in kept if name in task.initial_config
         },
         tools=tuple(doc for name in kept for doc in class_docs(name)),
     )
@@ -177,10 +177,10 @@ def _only(task: BfclTask, classes: Sequence[str]) -> BfclTask:
 
 def _indirect_values(program: Program, requests: Sequence[Request]) -> int:
     return sum(
-        request.words[f"{argument}_{number}"] == said
+        request.words[f"{argument}_{number}"] == phrase
         for request, steps in zip(requests, program, strict=True)
         for number, step in enumerate(steps)
-        for argument, said in step.indirect.items()
+        for argument, phrase in step.indirect.items()
     )
 
 

@@ -39,7 +39,7 @@ def report_on(name: str, lines: str, refused: Mapping[str, int]) -> Report:
         "attempts": count + sum(refused.values()),
         "refused": dict(sorted(refused.items(), key=lambda item: (-item[1], item[0]))),
         "categories": _counts(row["category"] for row in rows),
-        "seed_tasks": len({one["seed_task"] for one in sources}),
+        "seed_tasks": len({source["seed_task"] for source in sources}),
         "tools": _counts(calls),
         "tools_not_used": sorted(every_tool().keys() - set(calls)),
         "turns_with_calls_mean": _share(len(turns), count),
@@ -49,9 +49,9 @@ def report_on(name: str, lines: str, refused: Mapping[str, int]) -> Report:
         "values_said_indirectly": _sum(sources, "indirect_values"),
         "targets_share": {
             label: _share(times, count)
-            for label, times in _counts(t for one in sources for t in one["targets"]).items()
+            for label, times in _counts(t for source in sources for t in source["targets"]).items()
         },
-        "authors": _counts(one["author"] for one in sources),
+        "authors": _counts(source["author"] for source in sources),
         "split_sha256": first["split_sha256"],
         "wording_sha256": first["wording_sha256"],
         "bfcl_eval": first["bfcl_eval"],
@@ -91,7 +91,7 @@ def _counts(values: Any) -> dict[str, int]:
 
 
 def _sum(sources: list[Mapping[str, Any]], key: str) -> int:
-    return sum(one[key] for one in sources)
+    return sum(source[key] for source in sources)
 
 
 def _share(part: float, whole: float) -> float:

@@ -94,12 +94,12 @@ def fails(result: str) -> bool:
     False
     """
     quoted = ('"error"', "'error'", '"Error:', "'Error:")
-    return result.startswith(EXCEPTION_PREFIX) or any(one in result for one in quoted)
+    return result.startswith(EXCEPTION_PREFIX) or any(mark in result for mark in quoted)
 
 
-def same_state(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_state(instances: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether bfcl-eval's own check finds the same state in two sets of tool instances."""
-    return bool(state_checker(dict(one), dict(other))["valid"])
+    return bool(state_checker(dict(instances), dict(other))["valid"])
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,15 @@ class _World:
         """Make one more call; None if none was found."""
         tried: list[_Tried] = []
         for name in self._drawn():
-            found = self._try(name)
-            tried += [] if found is None else [found]
+            candidate = self._try(name)
+            tried += [] if candidate is None else [candidate]
             if len(tried) == CANDIDATES:
                 break
         if not tried:
             return None
         weights = [
-            1 + RESULT_WEIGHT * one.step.uses_result + CHANGE_WEIGHT * one.step.changes
-            for one in tried
+            1 + RESULT_WEIGHT * candidate.step.uses_result + CHANGE_WEIGHT * candidate.step.changes
+            for candidate in tried
         ]
         (kept,) = self._rng.choices(tried, weights)
         self._executor.instances[kept.owner] = kept.after
@@ -169,12 +169,12 @@ class _World:
         idle = not changes and (result in EMPTY or result in self._memory.results)
         if fails(result) or idle:
             return None
-        said = {key: self._memory.indirect(tool, key, value) for key, value in arguments.items()}
+        phrases = {key: self._memory.indirect(tool, key, value) for key, value in arguments.items()}
         step = Step(
             call=call,
             result=result,
             changes=changes,
             uses_result=self._memory.uses_result(arguments),
-            indirect={key: text for key, text in said.items() if text is not None},
+            indirect={key: text for key, text in phrases.items() if text is not None},
         )
         return _Tried(step, owner, after)

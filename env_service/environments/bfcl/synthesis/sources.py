@@ -66,8 +66,8 @@ class Memory:
         self.shown |= values_of(content)
         mentioned: dict[str, set[Leaf]] = {}
         for place in (call.arguments, content):  # what a result says of a noun counts more
-            found = {noun: {*leaves([*_under(place, key)])} for key, noun in tool.kinds.items()}
-            mentioned |= {noun: values for noun, values in found.items() if values}
+            of_noun = {noun: {*leaves([*_under(place, key)])} for key, noun in tool.kinds.items()}
+            mentioned |= {noun: values for noun, values in of_noun.items() if values}
         for noun, values in mentioned.items():
             # After a list of orders nobody knows which one is "that order".
             self.mentioned.pop(noun, None)
@@ -169,7 +169,7 @@ def content_of(result: str) -> Any:
 def values_of(content: Any) -> set[Leaf]:
     """Values that a result shows; small numbers are left out, as they are in everything."""
     keys = {key for key in _keys(content) if key.isdigit()}  # of tables by number
-    return keys | {one for one in leaves(content) if one not in range(SMALL + 1)}
+    return keys | {leaf for leaf in leaves(content) if leaf not in range(SMALL + 1)}
 
 
 def _keys(value: Any) -> Iterator[str]:

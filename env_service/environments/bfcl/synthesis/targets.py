@@ -34,8 +34,8 @@ MANY_CLASSES = 3
 
 def targets_of(task: BfclTask, execution: Execution) -> tuple[Label, ...]:
     """Labels that the task invites, in the order of `Label`."""
-    found = {*_targets(task, execution)}
-    return tuple(label for label in Label if label in found)
+    targets = {*_targets(task, execution)}
+    return tuple(label for label in Label if label in targets)
 
 
 def _targets(task: BfclTask, execution: Execution) -> Iterator[Label]:
@@ -54,7 +54,7 @@ def _targets(task: BfclTask, execution: Execution) -> Iterator[Label]:
             yield Label.INSTANCE_MISMATCH
         for call, result in zip(calls, results, strict=True):
             required = docs[call.name]["function"]["parameters"].get("required", ())
-            nested = any(isinstance(one, list | dict) for one in call.arguments.values())
+            nested = any(isinstance(value, list | dict) for value in call.arguments.values())
             if nested or len(required) >= MANY_ARGUMENTS:
                 yield Label.ARGUMENT_MISMATCH
             if not changes and shown.intersection(leaves(call.arguments)):

@@ -1,12 +1,12 @@
-"""What a task has to stand before it is kept: it is executed, and bfcl-eval's own checks decide.
+"""The checks that a task must pass: it is executed, and bfcl-eval's own checks decide.
 
 In: a task with its reference. Out: the `Execution` of the reference, or `Refused` with the reason.
 Each check stands in a function of its own. Nothing here knows who proposed the task.
 
-A reference is kept only if it passes, and if what is less than it does not: silence, a harmless
-call in each turn, the turns in another order, and the reference with any one call left out. So the
-verdict can tell a policy that did the task from one that did not. And every value of the reference
-is stated or shown before it is needed, so a policy can do it.
+A task is kept only if its reference passes and these do not pass: silence, a harmless call in each
+turn, the turns in another order, and the reference with any one call left out. So the verdict tells
+a policy that did the task from one that did not. Every value of the reference is stated or shown
+before it is needed, so a policy can do the task.
 """
 
 import copy
@@ -99,9 +99,9 @@ def executed(task: BfclTask, calls: Calls) -> Execution:
     return Execution(tuple(results), tuple(changes), executor.instances)
 
 
-def _is_repeatable(one: Execution, other: Execution) -> None:
+def _is_repeatable(first: Execution, second: Execution) -> None:
     """Check 2: on fresh instances it does the same again."""
-    if one.results != other.results or not same_state(one.instances, other.instances):
+    if first.results != second.results or not same_state(first.instances, second.instances):
         raise Refused("the reference does not do the same twice")
 
 
@@ -172,7 +172,7 @@ def _is_known(dialogue: Demonstration, tool: str, argument: str, value: Any) -> 
     values = [*leaves(value)]
     # A boolean is no leaf, so without a phrase nobody has stated it.
     return bool(values) and all(
-        dialogue.shows(one) or dialogue.shows(spoken(one)) for one in values
+        dialogue.shows(leaf) or dialogue.shows(spoken(leaf)) for leaf in values
     )
 
 

@@ -118,10 +118,10 @@ def phrase_for(tool: Tool, argument: str, value: object) -> str | None:
 def spoken(value: object) -> str:
     """A value as a user says it: without the brackets of lists and the ".0" of whole numbers."""
     if isinstance(value, list):
-        parts = [spoken(one) for one in value]
+        parts = [spoken(item) for item in value]
         return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_quoted(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_quoted(item)}" for key, item in value.items())
     if isinstance(value, float):
         return str(value).removesuffix(".0")
     return str(value)
@@ -134,11 +134,11 @@ def as_sentence(text: str) -> str:
 
 def fingerprint() -> str:
     """Hash of everything that is said: another wording makes another pool."""
-    said = [
+    parts = [
         {name: [tool.wordings, tool.phrases] for name, tool in every_tool().items()},
         [LITERALS, OPENERS, JOINTS, NEW_SENTENCES, GIVEN_LATER, LEFT_OPEN],
     ]
-    content = json.dumps(said, sort_keys=True, default=dict)
+    content = json.dumps(parts, sort_keys=True, default=dict)
     return hashlib.sha256(content.encode()).hexdigest()
 
 

@@ -15,8 +15,8 @@ _UNITS = {"mode": {"l": "lines", "w": "words", "c": "characters"}}
 
 
 def _here(x: Any, kind: type) -> list[str]:
-    found = x._current_dir.contents.items()
-    return sorted(name for name, item in found if isinstance(item, kind))
+    contents = x._current_dir.contents.items()
+    return sorted(name for name, item in contents if isinstance(item, kind))
 
 
 def _a_file(s: Source, x: Any) -> Arguments | None:
@@ -39,7 +39,7 @@ def _a_folder(s: Source, x: Any) -> Arguments | None:
 
 
 def _an_empty_folder(s: Source, x: Any) -> Arguments | None:
-    empty = [one for one in _here(x, Directory) if not x._current_dir.contents[one].contents]
+    empty = [name for name in _here(x, Directory) if not x._current_dir.contents[name].contents]
     return {"dir_name": s.old("folder", empty)} if empty else None
 
 

@@ -9,7 +9,7 @@ _USER = {"user_id": "user", "receiver_id": "user"}
 
 
 def _a_message(s: Source, x: Any) -> Arguments | None:
-    others = sorted(one for one in x.user_map.values() if one != x.current_user)
+    others = sorted(user for user in x.user_map.values() if user != x.current_user)
     if not x.current_user or not others:
         return None
     known = s.named(others)
@@ -18,13 +18,13 @@ def _a_message(s: Source, x: Any) -> Arguments | None:
 
 
 def _a_receiver(s: Source, x: Any) -> Arguments | None:
-    receivers = sorted({next(iter(one)) for one in x.inbox})
+    receivers = sorted({next(iter(message)) for message in x.inbox})
     fits = x.current_user and receivers
     return {"receiver_id": s.old("user", receivers)} if fits else None
 
 
 def _a_keyword(s: Source, x: Any) -> Arguments | None:
-    texts = [str(text) for one in x.inbox for text in one.values() if isinstance(text, str)]
+    texts = [str(text) for message in x.inbox for text in message.values() if isinstance(text, str)]
     words = sorted({*re.findall(r"(?<![\w.])[a-z]{5,}(?![\w.])", " ".join(texts))})
     return {"keyword": s.pick(words)} if x.current_user and words else None
 

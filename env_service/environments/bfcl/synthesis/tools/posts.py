@@ -24,7 +24,7 @@ def _a_post_not_shared(s: Source, x: Any) -> Arguments | None:
 
 def _a_discussed_post(s: Source, x: Any) -> Arguments | None:
     # Scenarios name posts of old remarks by strings, which the tool does not find.
-    there = sorted(key for key, said in x.comments.items() if said and isinstance(key, int))
+    there = sorted(key for key, remarks in x.comments.items() if remarks and isinstance(key, int))
     return {"tweet_id": s.old("post", there)} if there else None
 
 
@@ -38,12 +38,12 @@ def _a_text(s: Source, x: Any) -> Arguments | None:
 
 
 def _an_author(s: Source, x: Any) -> Arguments | None:
-    authors = sorted({one["username"] for one in x.tweets.values()})
+    authors = sorted({post["username"] for post in x.tweets.values()})
     return {"username": s.pick(authors)} if authors else None
 
 
 def _a_keyword(s: Source, x: Any) -> Arguments | None:
-    texts = " ".join(one["content"] for one in x.tweets.values())
+    texts = " ".join(post["content"] for post in x.tweets.values())
     words = sorted({*re.findall(r"(?<![\w.#])[A-Za-z]{5,}(?![\w.])", texts)})
     return {"keyword": s.pick(words)} if words else None
 

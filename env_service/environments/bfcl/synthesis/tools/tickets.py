@@ -22,13 +22,13 @@ def _a_ticket(s: Source, x: Any) -> Arguments | None:
 
 
 def _an_open_ticket(s: Source, x: Any) -> Arguments | None:
-    there = [one for one in _tickets(x, unfinished=True) if _has_status(x, one)]
+    there = [number for number in _tickets(x, unfinished=True) if _has_status(x, number)]
     return {"ticket_id": s.old("ticket", there)} if there else None
 
 
 def _has_status(x: Any, ticket_id: int) -> bool:
     """Some scenarios have tickets without a status, and closing one of them fails."""
-    return any(one.get("id") == ticket_id and "status" in one for one in x.ticket_queue)
+    return any(ticket.get("id") == ticket_id and "status" in ticket for ticket in x.ticket_queue)
 
 
 def _a_new_ticket(s: Source, x: Any) -> Arguments | None:

@@ -19,8 +19,8 @@ def _a_stock(s: Source, x: Any, among: list[str] | None = None) -> str | None:
 
 def _orders(x: Any, *statuses: str) -> list[int]:
     """Orders that have a status; some scenarios keep other things beside them."""
-    there = [(key, one) for key, one in x.orders.items() if isinstance(one, dict)]
-    return [key for key, one in there if not statuses or one.get("status") in statuses]
+    there = [(key, order) for key, order in x.orders.items() if isinstance(order, dict)]
+    return [key for key, order in there if not statuses or order.get("status") in statuses]
 
 
 def _an_order(s: Source, x: Any) -> Arguments | None:

@@ -14,7 +14,7 @@ _CITIES = (
 _CURRENCIES = ("RMB", "EUR", "JPY", "GBP", "CAD", "AUD", "INR", "RUB", "BRL", "MXN")
 _CLASSES = ("economy", "business", "first")
 _TOKEN = {"access_token": "access token"}
-_FLIGHT = {"travel_class": {one: f"{one} class" for one in _CLASSES}}
+_FLIGHT = {"travel_class": {name: f"{name} class" for name in _CLASSES}}
 _FLIES = (
     "on {travel_date} from {travel_from} to {travel_to} in {travel_class}",
     "from {travel_from} to {travel_to}, {travel_class}, on {travel_date}",
@@ -40,8 +40,8 @@ def _costs(travel: Any, start: str, end: str) -> bool:
 
 
 def _a_flight(s: Source, x: Any) -> Arguments:
-    known = [route for route in _routes() if all(one in s.memory.names for one in route)]
-    some = [route for route in _routes() if any(one in s.memory.names for one in route)]
+    known = [route for route in _routes() if all(airport in s.memory.names for airport in route)]
+    some = [route for route in _routes() if any(airport in s.memory.names for airport in route)]
     start, end = s.pick(known or some or _routes())
     return {
         "travel_from": start,
@@ -57,13 +57,15 @@ def _admitted(x: Any) -> Arguments | None:
 
 
 def _a_card(s: Source, x: Any) -> Arguments | None:
-    cards = sorted(one for one, card in x.credit_card_list.items() if "balance" in card)
+    cards = sorted(number for number, card in x.credit_card_list.items() if "balance" in card)
     return {"card_id": s.old("card", cards)} if cards else None
 
 
 def _a_booking(s: Source, x: Any) -> Arguments | None:
     """A booking that the tools made: those of some scenarios lack what the tools read."""
-    there = sorted(one for one, record in x.booking_record.items() if "travel_cost" in record)
+    there = sorted(
+        booking for booking, record in x.booking_record.items() if "travel_cost" in record
+    )
     return {"booking_id": s.old("booking", there)} if there else None
 
 

@@ -51,8 +51,8 @@ def _doors(s: Source, x: Any) -> Arguments:
     unlock = all(status == "locked" for status in x.doorStatus.values())
     wanted = "unlocked" if unlock else "locked"
     left = [door for door in _DOORS if x.doorStatus.get(door, wanted) != wanted]
-    one = left and s.rng.random() < 0.3
-    return {"unlock": unlock, "door": [s.pick(left)] if one else list(_DOORS)}
+    single = left and s.rng.random() < 0.3
+    return {"unlock": unlock, "door": [s.pick(left)] if single else list(_DOORS)}
 
 
 def _the_start(s: Source, x: Any) -> Arguments | None:
