@@ -1,11 +1,11 @@
 """Build the tiny policy that replaces an instruct checkpoint if there is none.
 
-A Qwen3-shaped model of a few million parameters with its own tokenizer and chat template, warmed up
-on demonstrations: reference programs of training tasks, played through the environment with a
-plausible mistake here and there, some of which are repaired. It learns how to talk to the
-environment, and is close to even odds in a few decisions, on which reinforcement learning can work.
-It has learned nothing else, and its scores say nothing about real models. data/tiny_policy is made
-with the defaults.
+A Qwen3-shaped model of two million parameters with its own tokenizer and chat template. It learns to
+copy from repeated random tokens, then how to talk to the environment from demonstrations: reference
+programs of real training tasks and of synthetic tasks, with a plausible mistake here and there, some
+of which are repaired. It solves some tasks that it has not seen, and it makes mistakes that
+reinforcement learning can unlearn. Its scores say nothing about real models. data/tiny_policy is
+made with the defaults.
 """
 
 import argparse
@@ -31,13 +31,23 @@ def parse(argv: list[str]) -> TinyPolicy:
         "--task-ids",
         type=Path,
         default=ROOT / "data/quickstart_tasks.json",
-        help="JSON list of the training tasks to demonstrate",
+        help="JSON list of the real training tasks to demonstrate",
     )
-    parser.add_argument("--dialogues", type=int, default=48, help="demonstrations a task")
-    parser.add_argument("--epochs", type=int, default=2, help="passes over the demonstrations")
-    parser.add_argument("--learning-rate", type=float, default=3e-3, help="peak learning rate")
-    parser.add_argument("--max-tokens", type=int, default=1536, help="longest demonstration used")
-    parser.add_argument("--seed", type=int, default=1, help="seed of demonstrations and weights")
+    add = parser.add_argument
+    add("--dialogues", type=int, default=32, help="demonstrations of a real task")
+    add(
+        "--split",
+        type=Path,
+        default=ROOT / "data/quickstart_split.json",
+        help="split whose training side lends the worlds of synthetic tasks",
+    )
+    add("--synthetic-tasks", type=int, default=8000, help="synthetic tasks to demonstrate")
+    add("--synthetic-dialogues", type=int, default=1, help="demonstrations of each of them")
+    add("--copy-steps", type=int, default=4000, help="batches to learn to copy from, at most")
+    add("--epochs", type=int, default=1, help="passes over the demonstrations")
+    add("--learning-rate", type=float, default=2e-3, help="peak learning rate")
+    add("--max-tokens", type=int, default=1280, help="longest demonstration used")
+    add("--seed", type=int, default=1, help="seed of demonstrations and weights")
     return TinyPolicy(**vars(parser.parse_args(argv)))
 
 

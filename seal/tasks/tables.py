@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from seal.tasks import quickstart
+from seal.tasks.quickstart import base_tasks
 from seal.tasks.splits import (
     CATEGORIES,
     BadData,
@@ -18,9 +20,7 @@ from seal.tasks.splits import (
     scenario_split,
 )
 
-QUICKSTART_TASKS = 32
 QUICKSTART_ROLLOUTS = 8
-QUICKSTART_EVALUATION_PER_CATEGORY = 5
 DEVELOPMENT_SCENARIOS = 20
 """Training scenarios that are kept apart to choose a checkpoint on."""
 TINY_STUDY_UNTRAINED = 8
@@ -98,15 +98,11 @@ def sampled_rows(tasks: Iterable[Task], suite: str, rollouts: int, mode: str = "
     return suite_rows(tasks, suite, mode=mode, temperature=1.0, rollouts=rollouts)
 
 
-def quickstart_evaluation(shortest: Iterable[Task], evaluation: Sequence[Task]) -> Rows:
-    """The quickstart's two suites: its training tasks sampled, some evaluation tasks greedily."""
-    some = []
-    for category in CATEGORIES:
-        of_category = [task for task in evaluation if task.category == category]
-        some += of_category[:QUICKSTART_EVALUATION_PER_CATEGORY]
+def quickstart_evaluation(trained: Iterable[Task], evaluation: Iterable[Task]) -> Rows:
+    """The quickstart's real tasks: those trained on, sampled, and untrained ones, greedily."""
     return [
-        *sampled_rows(shortest, "fixed", QUICKSTART_ROLLOUTS),
-        *suite_rows(some, "benchmark", rollouts=1),
+        *sampled_rows(trained, "fixed", QUICKSTART_ROLLOUTS // 2),
+        *suite_rows(evaluation, "benchmark", rollouts=1),
     ]
 
 
@@ -158,14 +154,15 @@ def tiny_study_evaluation(trained: Sequence[Task], untrained: Iterable[Task]) ->
 def recipe_files(tasks: Sequence[Task], seed: int) -> dict[str, bytes]:
     """The content of the recipes' files, by name."""
     published, disjoint = category_split(tasks, seed), scenario_split(tasks, seed)
-    shortest = sorted(_base(published.train), key=lambda task: task.length)[:QUICKSTART_TASKS]
+    shortest = quickstart.trained_tasks(published)
     apart = development_scenarios(disjoint.train, seed, DEVELOPMENT_SCENARIOS)
     development = [task for task in disjoint.train if task.scenario in apart]
     trained = [task for task in disjoint.train if task.scenario not in apart]
-    pool = sorted(_base(trained), key=lambda task: task.length)
+    pool = sorted(base_tasks(trained), key=lambda task: task.length)
     # Every fourth task, so that both groups have the same lengths.
-    untrained = shortest[3 :: QUICKSTART_TASKS // TINY_STUDY_UNTRAINED]
+    untrained = shortest[3 :: quickstart.TRAINED // TINY_STUDY_UNTRAINED]
     studied = [task for task in shortest if task not in untrained]
+    world = quickstart.sides(tasks, shortest, trained)
     clean = [
         *suite_rows(development, "development"),
         *suite_rows(disjoint.val, "benchmark"),
@@ -178,20 +175,23 @@ def recipe_files(tasks: Sequence[Task], seed: int) -> dict[str, bytes]:
         training_rows(trained),
         clean,
         training_rows(shortest),
-        quickstart_evaluation(shortest, published.val),
+        quickstart_evaluation(shortest, world["val"]),
         training_rows(studied),
         tiny_study_evaluation(studied, untrained),
         training_rows(pool),
-        smollm2_evaluation(_base(development), pool, _base(disjoint.val)),
-        smollm2_study_evaluation(_base(development), pool, _base(disjoint.val)),
+        smollm2_evaluation(base_tasks(development), pool, base_tasks(disjoint.val)),
+        smollm2_study_evaluation(base_tasks(development), pool, base_tasks(disjoint.val)),
     )
     sides = {"train": trained, "development": development, "val": disjoint.val}
     return {
         "bfcl_400_split.json": _split_document(vars(published), seed),
         "bfcl_scenario_split.json": _split_document(vars(disjoint), seed),
         "quickstart_tasks.json": _document([task.task_id for task in shortest]),
+        "quickstart_split.json": _split_document(world, seed),
         "bfcl_clean_split.json": _split_document(sides, seed),
-        "smollm2_split.json": _split_document({**sides, "development": _base(development)}, seed),
+        "smollm2_split.json": _split_document(
+            {**sides, "development": base_tasks(development)}, seed
+        ),
         **{name: parquet(table) for name, table in zip(TABLES, rows, strict=True)},
     }
 
@@ -218,10 +218,6 @@ def parquet(rows: Rows) -> bytes:
 
     table: bytes = pd.DataFrame(rows).to_parquet(index=False)
     return table
-
-
-def _base(tasks: Iterable[Task]) -> list[Task]:
-    return [task for task in tasks if task.category == "multi_turn_base"]
 
 
 def _split_document(sides: Mapping[str, Iterable[Task]], seed: int) -> bytes:

@@ -19,6 +19,8 @@ from seal.records.json_lines import read_json_lines
 from seal.records.whole_file import whole_file
 
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
+POOL = "warm_up"
+"""Name of a pool that is only demonstrated."""
 
 
 class DemonstrationError(Exception):
@@ -46,13 +48,32 @@ def demonstrate(out: Path, style: str, *options: str) -> None:
     Raises:
         DemonstrationError: The service's environment is not installed, or it failed.
     """
+    with whole_file(out) as unfinished:
+        if _service("demonstrations", style, f"--out={unfinished}", *options) != 0:
+            raise DemonstrationError("the demonstrations failed; the reason is above")
+
+
+def synthesise(folder: Path, *options: str) -> Path:
+    """Have the service's environment make a pool of synthetic tasks; returns the file of its tasks.
+
+    Args:
+        folder: Where its files are made.
+        options: Of env_service/environments/bfcl/synthesis, e.g. "--tasks=100".
+
+    Raises:
+        DemonstrationError: The service's environment is not installed, or it failed.
+    """
+    if _service("synthesis", "make", POOL, f"--folder={folder}", *options) != 0:
+        raise DemonstrationError("making synthetic tasks failed; the reason is above")
+    return folder / f"{POOL}.tasks.jsonl"
+
+
+def _service(module: str, *arguments: str) -> int:
+    """Run a program of the service's environment; returns its exit code."""
     if not SERVICE_PYTHON.exists():
         raise DemonstrationError(f"{SERVICE_PYTHON} is missing; run: bash install.sh")
-    module = "env_service.environments.bfcl.demonstrations"
-    with whole_file(out) as unfinished:
-        command = [str(SERVICE_PYTHON), "-m", module, style, f"--out={unfinished}", *options]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
-            raise DemonstrationError("the demonstrations failed; the reason is above")
+    command = [str(SERVICE_PYTHON), "-m", f"env_service.environments.bfcl.{module}", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 def read_demonstrations(path: Path) -> Iterator[dict[str, Any]]:

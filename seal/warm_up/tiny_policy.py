@@ -1,17 +1,18 @@
 """The tiny policy, which replaces an instruct checkpoint if there is none: tokenizer and weights.
 
-In: `TinyPolicy`, the settings, with training tasks to demonstrate. Out: a folder in Hugging Face's
-layout with a Qwen3-shaped model of a few million parameters, and built.json. The folder that this
-project ships is data/tiny_policy: weights differ a little from machine to machine, demonstrations
-and tokenizer do not.
+In: `TinyPolicy`, the settings, with real training tasks to demonstrate, and the split whose training
+side lends the worlds of synthetic ones. Out: a folder in Hugging Face's layout with a Qwen3-shaped
+model of two million parameters, and built.json. The folder that this project ships is
+data/tiny_policy: weights differ a little from machine to machine, demonstrations and tokenizer do
+not.
 
-The model learns, from demonstrations, how to talk to the environment, and it is close to even odds
-in a few decisions, on which reinforcement learning can work. It has learned nothing else, and its
-scores say nothing about real models.
+The model first learns to copy (`copying`). Then it learns from demonstrations how to talk to the
+environment, so it solves some tasks that it has not seen. It also learns a few mistakes, which it
+makes often: reinforcement learning has decisions to work on, in all tasks. Its scores say nothing
+about real models.
 """
 
 import hashlib
-import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,23 +21,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from seal.backbone.loading import load_backbone
 from seal.launch.recipe import EXP, load_recipe
+from seal.tasks import quickstart
 from seal.warm_up import supervised
+from seal.warm_up.copying import learn_to_copy
 from seal.warm_up.supervised import TokenizedDialogue
+from seal.warm_up.tiny_tokenizer import VOCABULARY, train_tokenizer
 from seal.warm_up.whole_folder import BUILT, whole_folder, write_facts
 
 RECIPE = EXP / "quickstart.yaml"
-CHAT_TEMPLATE = Path(__file__).with_name("tiny_policy_chat_template.jinja")
-VOCABULARY = 4096
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MARKS = ["<tool_call>", "</tool_call>"]
-"""No special tokens: skip_special_tokens=True must keep them, because the service parses them."""
-TOKENS_PER_BATCH = 2048
+TOKENS_PER_BATCH = 4096
+COPYING_RATE = 2e-3
+WORLD = (
+    # Not the seed of exp/quickstart.yaml's pools: the policy is trained on tasks that it has not seen.
+    "--seed=7",
+    f"--classes={','.join(sorted(quickstart.CLASSES))}",
+    "--categories=base",
+    "--turns=1-3",
+    "--calls=1-2",
+)
+"""Options of the synthesiser for the tasks to demonstrate."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +54,17 @@ class TinyPolicy:
     out: Path
     """The folder to make."""
     task_ids: Path
-    """JSON list of the training tasks to demonstrate."""
+    """JSON list of the real training tasks to demonstrate."""
     dialogues: int
-    """Demonstrations of a task."""
+    """Demonstrations of a real task."""
+    split: Path
+    """Split whose training side lends the worlds of synthetic tasks."""
+    synthetic_tasks: int
+    """Synthetic tasks to demonstrate."""
+    synthetic_dialogues: int
+    """Demonstrations of a synthetic task."""
+    copy_steps: int
+    """Batches of random tokens at most, to learn to copy from."""
     epochs: int
     """Passes over the demonstrations."""
     learning_rate: float
@@ -79,80 +95,65 @@ def build(settings: TinyPolicy) -> dict[str, Any]:
         dialogues = [supervised.tokenize(backbone, demo) for demo in demos]
         fitting = [dialogue for dialogue in dialogues if len(dialogue.ids) <= settings.max_tokens]
         model = Qwen3ForCausalLM(config)
+        copied = learn_to_copy(model, settings.copy_steps, COPYING_RATE, settings.seed)
         loss = clone_behaviour(model, fitting, settings, pad=int(tokenizer.pad_token_id))
         model.save_pretrained(out)
         facts = {
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "copied": copied,
             "demonstrations": len(fitting),
             "left_out_too_long": len(dialogues) - len(fitting),
             "demonstrations_passed": sum(demo["reward"] for demo in demos) / len(demos),
             "mean_tokens": sum(len(dialogue.ids) for dialogue in fitting) / len(fitting),
             "last_epoch_loss": loss,
             "demonstrations_sha256": digest,
-            "settings": {
-                **{key: value for key, value in vars(settings).items() if key != "out"},
-                "task_ids": settings.task_ids.name,
-            },
+            "settings": noted(settings),
         }
         write_facts(out / BUILT, facts, indent=2)
     return facts
 
 
+def noted(settings: TinyPolicy) -> dict[str, Any]:
+    """The settings as built.json has them: without the folder, files by their names."""
+    return {
+        key: value.name if isinstance(value, Path) else value
+        for key, value in vars(settings).items()
+        if key != "out"
+    }
+
+
 def demonstrations(settings: TinyPolicy) -> tuple[list[dict[str, Any]], str]:
-    """The demonstrations to learn from, and the SHA-256 of their file.
+    """The demonstrations to learn from, and the SHA-256 of their files.
 
     Raises:
         DemonstrationError: The demonstrations failed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        lines = Path(folder) / "demonstrations.jsonl"
-        supervised.demonstrate(
-            lines,
-            "tempted",
-            f"--task-ids={settings.task_ids.resolve()}",
-            f"--dialogues={settings.dialogues}",
-            f"--seed={settings.seed}",
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pool = supervised.synthesise(
+            folder,
+            f"--split={settings.split.resolve()}",
+            f"--tasks={settings.synthetic_tasks}",
+            *WORLD,
         )
-        digest = hashlib.sha256(lines.read_bytes()).hexdigest()
-        return list(supervised.read_demonstrations(lines)), digest
-
-
-def train_tokenizer(demonstrations: Sequence[dict[str, Any]]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE over the demonstrations as the chat template renders them."""
-    tokenizer = Tokenizer(models.BPE())
-    # Pieces end at white space only, so a tool's whole signature can become one token: dialogues
-    # are three times shorter than with a tokenizer for general text.
-    pieces = pre_tokenizers.Split(Regex(r" ?[^\s]+|\s"), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(MARKS),
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    untrained = _with_template(tokenizer)
-    rendered = (
-        untrained.apply_chat_template(demo["messages"], tools=demo["tools"], tokenize=False)
-        for demo in demonstrations
-    )
-    marks = re.compile("|".join(map(re.escape, [*SPECIAL, *MARKS])))
-    lines = (line for text in rendered for line in marks.sub("", text).splitlines(keepends=True))
-    tokenizer.train_from_iterator(lines, trainer)
-    tokenizer.add_tokens([AddedToken(mark, normalized=False, special=False) for mark in MARKS])
-    return _with_template(tokenizer)
-
-
-def _with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        chat_template=CHAT_TEMPLATE.read_text("utf-8"),
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        clean_up_tokenization_spaces=False,
-    )
+        digest, demos = hashlib.sha256(), []
+        for number, (tasks, dialogues) in enumerate(
+            (
+                (settings.task_ids.resolve(), settings.dialogues),
+                (pool, settings.synthetic_dialogues),
+            )
+        ):
+            lines = folder / f"demonstrations_{number}.jsonl"
+            supervised.demonstrate(
+                lines,
+                "tempted",
+                f"--task-ids={tasks}",
+                f"--dialogues={dialogues}",
+                f"--seed={settings.seed}",
+            )
+            digest.update(lines.read_bytes())
+            demos += supervised.read_demonstrations(lines)
+        return demos, digest.hexdigest()
 
 
 def model_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
@@ -161,7 +162,7 @@ def model_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
         vocab_size=VOCABULARY,
         hidden_size=192,
         intermediate_size=512,
-        num_hidden_layers=3,
+        num_hidden_layers=4,
         num_attention_heads=3,
         num_key_value_heads=1,
         head_dim=64,

@@ -3,7 +3,8 @@
     .venv-bfcl/bin/python -m env_service.environments.bfcl.demonstrations exact --out FILE \
         --task-ids data/bfcl_scenario_split.json
 
-The file names tasks: a JSON list of ids, or a split, of which only the training side is read.
+The file names tasks: a JSON list of ids, a split, of which only the training side is read, or the
+tasks of a pool of synthetic tasks (NAME.tasks.jsonl).
 """
 
 import argparse
@@ -17,8 +18,12 @@ from typing import Any
 
 from env_service.environments.bfcl.demonstrations import exact, tempted
 from env_service.environments.bfcl.demonstrations.dialogue import shown
+from env_service.environments.bfcl.synthesis.pool import BadPool, read_tasks
 from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, load_tasks
 from seal.formats import FORMATS
+
+POOL = ".tasks.jsonl"
+"""How the name of a pool's file ends."""
 
 
 class BadInput(Exception):
@@ -55,6 +60,11 @@ def main(argv: list[str]) -> int:
 
 
 def _tasks(path: Path) -> list[BfclTask]:
+    if path.name.endswith(POOL):
+        try:
+            return read_tasks(path)
+        except BadPool as error:
+            raise BadInput(str(error)) from None
     try:
         named = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
