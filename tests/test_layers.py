@@ -121,7 +121,7 @@ PACKAGES = (
             *("numpy", "omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
         ),
     ),
-    Package(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
+    Package(("seal/tasks",), ("seal.labels", "seal.records", "seal.tasks", "pandas")),
     Package(
         ("seal/warm_up",),
         (
