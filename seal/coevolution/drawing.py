@@ -1,13 +1,15 @@
 """Which synthetic tasks a training round gets: those that invite the policy's failures.
 
 In: the failure profile C_t, and the labels that each task of a pool invites (its targets). Out: a
-weight for each task, and the tasks of a step. `seal.train.synthetic` calls this.
+weight for each task, and the tasks of a step. `seal.train.synthetic` draws, and `seal.train.state`
+has the scores made anew.
 
     score(l)  = prevalence(l) * (1 - mean reward of the trajectories with l), divided by their sum
     weight(i) = 1 + steering * sum of score(l) over the targets l of task i
 
 so a weight is between 1 and 1 + steering. Prevalence and mean reward are those of C_t
-(`seal.coevolution.profile`).
+(`seal.coevolution.profile`), made of the trajectories of real tasks in every round that has any: a
+synthetic task that was drawn for a label would raise its prevalence, and so be drawn more often.
 
 >>> from seal.coevolution.profile import profile_of
 >>> from seal.coevolution.rollout import Rollout
@@ -33,10 +35,12 @@ the other half are those that C_t wants least, and they would come next whatever
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
-from seal.coevolution.profile import FailureProfile
+from seal.coevolution.checks import json_fields
+from seal.coevolution.profile import FailureProfile, ProfileHistory, ProfileWindow
+from seal.coevolution.rollout import Rollout
 from seal.labels import FAILURES, Label
 
 Choice: TypeAlias = Literal["failures", "shuffled"]
@@ -55,6 +59,11 @@ def scores_of(profile: FailureProfile) -> dict[Label, float]:
     wanted = {label: value for label, value in wanted.items() if value > 0}
     total = math.fsum(wanted.values())
     return {label: value / total for label, value in wanted.items()}
+
+
+def steering_rollouts(rollouts: Sequence[Rollout]) -> Sequence[Rollout]:
+    """The rollouts of a round that scores are made from: of real tasks if there are any."""
+    return [rollout for rollout in rollouts if not rollout.synthetic] or rollouts
 
 
 def weights(scores: Scores, targets: Iterable[Iterable[Label]], steering: float) -> list[float]:
@@ -78,6 +87,58 @@ class Drawn:
     """Passes that have ended."""
     tasks: tuple[int, ...] = ()
     """Numbers of the tasks drawn in this pass, in order."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A run's drawing from its pool between two rounds, as a checkpoint keeps it."""
+
+    pool_sha256: str
+    """Of the pool whose tasks are numbered."""
+    drawn: Drawn = field(default_factory=Drawn)
+    """What has been drawn."""
+    scores: Scores = field(default_factory=dict)
+    """What the next tasks are drawn with."""
+    history: ProfileHistory = field(default_factory=ProfileHistory)
+    """Profiles of `steering_rollouts`, as far as C_t looks back; empty without steering."""
+
+    def after(self, profile: FailureProfile, window: ProfileWindow, refresh: int) -> "Drawing":
+        """The drawing after a round, with new scores every `refresh` rounds.
+
+        `profile` is that of the round's `steering_rollouts`; its version is the round's number.
+        """
+        history = self.history.after(profile, window)
+        scores = self.scores if profile.version % refresh else scores_of(history.window)
+        return replace(self, history=history, scores=scores)
+
+    def to_json(self) -> dict[str, Any]:
+        """The drawing as JSON values."""
+        return {
+            "pool_sha256": self.pool_sha256,
+            "drawn": asdict(self.drawn),
+            "scores": {label.value: score for label, score in self.scores.items()},
+            "history": self.history.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> "Drawing":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: A field is missing, unknown or of the wrong kind.
+        """
+        names = ("pool_sha256", "drawn", "scores", "history")
+        values = json_fields(data, names, "drawing")
+        drawn = json_fields(values["drawn"], ("passes", "tasks"), "drawing.drawn")
+        try:
+            return cls(
+                pool_sha256=str(values["pool_sha256"]),
+                drawn=Drawn(int(drawn["passes"]), tuple(map(int, drawn["tasks"]))),
+                scores={Label(name): float(score) for name, score in values["scores"].items()},
+                history=ProfileHistory.from_json(values["history"]),
+            )
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"drawing: {type(error).__name__}: {error}") from None
 
 
 def draw(

@@ -14,11 +14,13 @@ from typing import Any
 
 from seal.labels import Label
 from seal.records.json_lines import BadLine, read_json_lines
-from seal.tasks.splits import BadData
+from seal.tasks.splits import BadData, Task
+from seal.tasks.tables import Rows, training_rows
+from seal.wire import SYNTHETIC_PREFIX
 
 FOLDER = Path("data/synthetic")
 """Where tables and reports are, in the project's folder."""
-_TASK_ID = re.compile(r"synthetic_(?P<pool>.+)_\d{6,}_\d+")
+_TASK_ID = re.compile(SYNTHETIC_PREFIX + r"(?P<pool>.+)_\d{6,}_\d+")
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,20 @@ def read_pool(name: str, root: Path) -> Pool:
         raise BadData(f"{table} has no task, or one twice; make the pool {name!r} again")
     scenarios = frozenset(int(row.seed_task.rpartition("_")[2]) for row in rows)
     return Pool(name, rows, hashes[1], scenarios)
+
+
+def pool_rows(pool: Pool) -> Rows:
+    """The tasks of a pool as verl reads tasks to train on, in order."""
+    return training_rows(
+        Task(
+            task_id=task.task_id,
+            category=task.category,
+            question=[list(task.prompt)],
+            involved_classes=[],
+            reference=[],
+        )
+        for task in pool.rows
+    )
 
 
 def _task(name: str, row: dict[str, Any]) -> PoolTask:
