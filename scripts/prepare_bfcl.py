@@ -15,7 +15,8 @@ time:
 * data/bfcl_clean_split.json, data/bfcl_clean_train.parquet, data/bfcl_clean_eval.parquet: the same
   with all categories and the whole benchmark (exp/protocol/clean.yaml);
 * data/quickstart_tasks.json, data/quickstart_train.parquet, data/quickstart_eval.parquet: the
-  shortest training tasks, and the tasks that the quickstart evaluates;
+  shortest training tasks, and the real tasks that the quickstart evaluates;
+  data/quickstart_split.json: which scenarios lend their worlds to synthetic tasks there;
 * data/tiny_study_train.parquet, data/tiny_study_eval.parquet: most of those tasks to train on, and
   the tasks that exp/study/tiny.yaml evaluates;
 * env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl: every task with its reference,
@@ -25,6 +26,10 @@ Either all files are replaced, or none. What evaluation tasks share with trainin
 for both splits; --leakage-report prints it for any other split, and --split-file makes
 <stem>_train.parquet and <stem>_eval.parquet of it. The file of a split holds
 {"train": [task id, ...], "val": [task id, ...]}.
+
+With --pool NAME it only writes data/NAME_eval.parquet: a suite of synthetic tasks, which
+`python -m env_service.environments.bfcl.synthesis make NAME` made before. Such a suite is evaluated
+if the file is among data.val_files.
 
 A row names a task; the prompts that a policy sees come from the environment service.
 """
@@ -36,6 +41,7 @@ from pathlib import Path
 from seal import ROOT
 from seal.tasks import splits, tables
 from seal.tasks.files import bfcl_data, processed_lines, read_split, read_tasks, replace_all
+from seal.tasks.pools import pool_tasks, read_pool
 from seal.tasks.splits import Split
 
 PROCESSED = "env_service/environments/bfcl/bfcl_data/multi_turn_processed.jsonl"
@@ -67,10 +73,28 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         metavar="SPLIT.json",
         help="print what leaks in this split; write nothing",
     )
+    only.add_argument("--pool", metavar="NAME", help="write a suite of this pool's tasks only")
+    parser.add_argument(
+        "--suite", default="unseen", help="with --pool: name of the suite (default: unseen)"
+    )
+    parser.add_argument(
+        "--rollouts",
+        type=int,
+        default=2,
+        help="with --pool: rollouts of each task at temperature 1 (default: 2)",
+    )
     return parser.parse_args(argv)
 
 
 def _run(args: argparse.Namespace) -> None:
+    if args.pool is not None:
+        rows = tables.sampled_rows(
+            pool_tasks(read_pool(args.pool, ROOT)), args.suite, args.rollouts
+        )
+        suite = args.out / f"{args.pool}_eval.parquet"
+        replace_all({suite: tables.parquet(rows)})
+        print(suite)
+        return
     tasks = read_tasks(args.bfcl_data or bfcl_data(ROOT))
     contents: dict[str, bytes] = {}
     reported: dict[str, Split] = {}

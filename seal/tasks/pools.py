@@ -111,9 +111,9 @@ def read_pool(name: str, root: Path) -> Pool:
     return Pool(name, rows, hashes[1], scenarios)
 
 
-def pool_rows(pool: Pool) -> Rows:
-    """The tasks of a pool as verl reads tasks to train on, in order."""
-    return training_rows(
+def pool_tasks(pool: Pool) -> list[Task]:
+    """The tasks of a pool as the tables need them, in order."""
+    return [
         Task(
             task_id=task.task_id,
             category=task.category,
@@ -122,7 +122,12 @@ def pool_rows(pool: Pool) -> Rows:
             reference=[],
         )
         for task in pool.rows
-    )
+    ]
+
+
+def pool_rows(pool: Pool) -> Rows:
+    """The tasks of a pool as verl reads tasks to train on, in order."""
+    return training_rows(pool_tasks(pool))
 
 
 def _task(name: str, row: dict[str, Any]) -> PoolTask:
