@@ -36,6 +36,9 @@ PROTOCOL_VERSION = 4
 CONVERSATION_COMPLETED = "[CONVERSATION_COMPLETED]"
 """Content of the last observation of an episode."""
 
+SYNTHETIC_PREFIX = "synthetic_"
+"""How the id of every synthetic task begins, and of no task of BFCL's own."""
+
 Mode: TypeAlias = Literal["train", "eval"]
 """How an episode is shown: "train" through the run's learning interface, "eval" untouched."""
 UnreadableMessage: TypeAlias = Literal["ends_turn", "retry"]

@@ -108,7 +108,7 @@ PACKAGES = (
     Package(
         ("seal/backbone",),
         (
-            *(*METHOD, "seal.backbone", "seal.client", "seal.settings"),
+            *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.tasks"),
             *("jinja2", "omegaconf", "pyarrow", "transformers", "verl"),
         ),
     ),
@@ -116,12 +116,13 @@ PACKAGES = (
     Package(
         ("seal/train",),
         (
-            *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.train"),
+            *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.tasks", "seal.train"),
             "seal.validation",
-            *("numpy", "omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
+            *("datasets", "numpy", "omegaconf", "ray", "tensordict", "torch", "transfer_queue"),
+            *("verl", "vllm"),
         ),
     ),
-    Package(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
+    Package(("seal/tasks",), ("seal.labels", "seal.records", "seal.tasks", "seal.wire", "pandas")),
     Package(
         ("seal/warm_up",),
         (
