@@ -141,7 +141,7 @@ PACKAGES = (
     ),
     Package(
         ("env_service/environments/bfcl",),
-        (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
+        (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval", "tqdm"),
     ),
     Package(
         ("env_service",),

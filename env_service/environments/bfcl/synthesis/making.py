@@ -1,33 +1,36 @@
 """Makes a pool: attempts in several processes, the kept ones in order, all files or none.
 
-In: a proposer and how many tasks are wanted. Out: the pool's two files. They are the same, byte for
-byte, whatever the number of processes, because an attempt depends on its number alone and attempts
-are looked at in order.
+In: a proposer and how many tasks are wanted. Out: the pool's three files. They are the same, byte
+for byte, whatever the number of processes, because an attempt depends on its number alone and
+attempts are looked at in order.
 """
 
 import contextlib
 import ctypes
 import json
-import math
 import multiprocessing
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tqdm import tqdm
+
 from env_service.environments.bfcl.synthesis.filters import Kept
 from env_service.environments.bfcl.synthesis.pool import (
     PREFIX,
+    ROOT,
     BadPool,
     line_of,
     report_file,
+    table_file,
+    table_line,
     task_file,
 )
 from env_service.environments.bfcl.synthesis.proposals import Candidate, Proposer
-from env_service.environments.bfcl.synthesis.report import report_on
+from env_service.environments.bfcl.synthesis.report import Origin, report_on
 from env_service.environments.bfcl.synthesis.verification import Refused
 from seal.records.whole_file import whole_file
 
@@ -35,8 +38,8 @@ BATCH = 256
 """Attempts that are handed to the processes at once."""
 MOST_ATTEMPTS = 30
 """Attempts that may be made for each wanted task."""
-PROGRESS_S = 10.0
-"""Seconds between two lines of progress."""
+LOG_EVERY_S = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -44,6 +47,8 @@ _PR_SET_PDEATHSIG = 1
 class Draft:
     """A pool before it is written."""
 
+    origin: Origin
+    """What it was made from."""
     candidates: list[Candidate] = field(default_factory=list)
     """What was kept, with ids."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -59,26 +64,29 @@ def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Draft:
     """Make attempts until enough tasks are kept.
 
     Raises:
-        BadPool: They cannot be draft.
+        BadPool: There is no seed, or too few attempts are kept.
     """
+    origin = proposer.origin
     if not proposer.seeds:
         raise BadPool(
-            "no training task has one of these tool classes and a state of its own; take more "
-            "--classes, or a split that keeps evaluation states apart (data/bfcl_clean_split.json)"
+            f"no base task of side {origin.side} has one of these tool classes and a state of its "
+            "own; take more --classes, or a split that keeps evaluation states apart "
+            "(data/bfcl_clean_split.json)"
         )
-    draft, kept, progress = Draft(), Kept(), _Progress(wanted)
-    for attempt in _attempts(proposer, wanted, processes):
-        try:
-            if isinstance(attempt, Refused):
-                raise attempt
-            kept.add(attempt.task)
-        except Refused as reason:
-            draft.refused[str(reason)] += 1
-            continue
-        draft.candidates.append(_with_id(attempt, name, len(draft.candidates)))
-        progress.show(len(draft.candidates))
-        if len(draft.candidates) == wanted:
-            return draft
+    draft, kept = Draft(origin), Kept()
+    with _progress(wanted) as progress:
+        for attempt in _attempts(proposer, wanted, processes):
+            try:
+                if isinstance(attempt, Refused):
+                    raise attempt
+                kept.add(attempt.task)
+            except Refused as reason:
+                draft.refused[str(reason)] += 1
+                continue
+            draft.candidates.append(_with_id(attempt, name, len(draft.candidates)))
+            progress.update()
+            if len(draft.candidates) == wanted:
+                return draft
     most, count = draft.refused.most_common(1)[0]
     raise BadPool(
         f"only {len(draft.candidates)} of {wanted} tasks in {draft.attempts} attempts; the most "
@@ -87,25 +95,33 @@ def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Draft:
     )
 
 
-def write(draft: Draft, folder: Path, name: str) -> None:
-    """Write the pool's tasks and its report, both or none.
+def write(draft: Draft, name: str, root: Path = ROOT) -> None:
+    """Write the pool's tasks, the trainer's table and the report, all or none.
 
     Raises:
         BadPool: They cannot be written.
     """
     lines = "".join(line_of(kept.task, kept.provenance) for kept in draft.candidates)
-    report = report_on(name, lines, draft.refused)
+    table = "".join(table_line(kept.task, kept.provenance) for kept in draft.candidates)
+    report = report_on(name, lines, table, draft.origin, draft.refused)
     contents = {
-        task_file(folder, name): lines,
-        report_file(folder, name): json.dumps(report, indent=1) + "\n",
+        task_file(name, root): lines,
+        table_file(name, root): table,
+        report_file(name, root): json.dumps(report, indent=1) + "\n",
     }
+    complete = False
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         # Each file gets its name when the block ends.
         with contextlib.ExitStack() as written:
             for path, content in contents.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 written.enter_context(whole_file(path)).write_text(content, "utf-8")
+            complete = True
     except OSError as error:
+        for path in contents if complete else ():
+            # Some files have their names and others have not.
+            with contextlib.suppress(OSError):
+                path.unlink()
         raise BadPool(f"cannot write the pool: {error}") from None
 
 
@@ -147,21 +163,8 @@ def _attempt(number: int) -> Candidate | Refused:
     return _proposer.attempt(number)
 
 
-class _Progress:
-    """A line a few times a minute on standard error."""
-
-    def __init__(self, wanted: int) -> None:
-        self._wanted = wanted
-        self._start = self._shown = time.monotonic()
-
-    def show(self, kept: int) -> None:
-        now = time.monotonic()
-        if now - self._shown < PROGRESS_S:
-            return
-        self._shown = now
-        rate = kept / (now - self._start)
-        left = math.ceil((self._wanted - kept) / rate)
-        sys.stderr.write(
-            f"synthesis: {kept} of {self._wanted} tasks ({kept / self._wanted:.0%}), "
-            f"{rate:.0f} a second, about {left} s left\n"
-        )
+def _progress(wanted: int) -> "tqdm[None]":
+    """A bar on a terminal; elsewhere a line now and then, and none of what is soon done."""
+    every = 0.1 if sys.stderr.isatty() else LOG_EVERY_S
+    delay = 0.0 if sys.stderr.isatty() else LOG_EVERY_S
+    return tqdm(desc="tasks", total=wanted, unit="task", mininterval=every, delay=delay)
