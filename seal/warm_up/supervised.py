@@ -53,19 +53,19 @@ def demonstrate(out: Path, style: str, *options: str) -> None:
             raise DemonstrationError("the demonstrations failed; the reason is above")
 
 
-def synthesise(folder: Path, *options: str) -> Path:
+def synthesise(root: Path, *options: str) -> Path:
     """Have the service's environment make a pool of synthetic tasks; returns the file of its tasks.
 
     Args:
-        folder: Where its files are made.
+        root: Folder that its files are made in.
         options: Of env_service/environments/bfcl/synthesis, e.g. "--tasks=100".
 
     Raises:
         DemonstrationError: The service's environment is not installed, or it failed.
     """
-    if _service("synthesis", "make", POOL, f"--folder={folder}", *options) != 0:
+    if _service("synthesis", "make", POOL, f"--root={root}", *options) != 0:
         raise DemonstrationError("making synthetic tasks failed; the reason is above")
-    return folder / f"{POOL}.tasks.jsonl"
+    return root / f"env_service/environments/bfcl/bfcl_data/synthetic/{POOL}.tasks.jsonl"
 
 
 def _service(module: str, *arguments: str) -> int:
