@@ -43,7 +43,7 @@ def parse(argv: list[str]) -> TinyPolicy:
     )
     add("--synthetic-tasks", type=int, default=8000, help="synthetic tasks to demonstrate")
     add("--synthetic-dialogues", type=int, default=1, help="demonstrations of each of them")
-    add("--copy-steps", type=int, default=4000, help="batches to learn to copy from, at most")
+    add("--copy-steps", type=int, default=600, help="batches of random tokens to learn to copy from")
     add("--epochs", type=int, default=1, help="passes over the demonstrations")
     add("--learning-rate", type=float, default=2e-3, help="peak learning rate")
     add("--max-tokens", type=int, default=1280, help="longest demonstration used")

@@ -41,7 +41,7 @@ WORLD = (
     "--seed=7",
     f"--classes={','.join(sorted(quickstart.CLASSES))}",
     "--categories=base",
-    "--turns=1-3",
+    "--turns=1-2",
     "--calls=1-2",
 )
 """Options of the synthesiser for the tasks to demonstrate."""
@@ -64,7 +64,7 @@ class TinyPolicy:
     synthetic_dialogues: int
     """Demonstrations of a synthetic task."""
     copy_steps: int
-    """Batches of random tokens at most, to learn to copy from."""
+    """Batches of random tokens to learn to copy from."""
     epochs: int
     """Passes over the demonstrations."""
     learning_rate: float
