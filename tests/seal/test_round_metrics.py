@@ -67,14 +67,14 @@ def test_labels_are_counted_by_category() -> None:
 
 
 def test_real_and_synthetic_tasks_are_told_apart() -> None:
-    real, drawn = {"task_id": "multi_turn_base_1"}, {"task_id": "synthetic_some_000001_1"}
+    real, drawn = "multi_turn_base_1", "synthetic_some_000001_1"
     rollouts = [
-        rollout([Label.PASS, Label.PASS], 1.0, **real),
-        rollout([Label.PASS, Label.STATE_MISMATCH], **real),
-        rollout([Label.STATE_MISMATCH], **drawn),
-        rollout([Label.MISSING_TOOL_CALL], **drawn),
-        rollout([Label.PASS], 1.0, **drawn),
-        rollout([Label.PASS], 1.0, **drawn),
+        rollout([Label.PASS, Label.PASS], 1.0, task_id=real),
+        rollout([Label.PASS, Label.STATE_MISMATCH], task_id=real),
+        rollout([Label.STATE_MISMATCH], task_id=drawn),
+        rollout([Label.MISSING_TOOL_CALL], task_id=drawn),
+        rollout([Label.PASS], 1.0, task_id=drawn),
+        rollout([Label.PASS], 1.0, task_id=drawn),
     ]
     assert by_source(rollouts, ["a", "a", "b", "b", "c", "c"]) == {
         "real": {
