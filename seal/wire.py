@@ -337,8 +337,8 @@ class HealthReply(Body):
     """`PROTOCOL_VERSION` of the service."""
     environments: tuple[str, ...]
     """Values of env_type that the service serves."""
-    tasks_sha256: str | None = None
-    """Hash of the file of tasks that it plays beside those of its environments; null: none."""
+    tasks_sha256: dict[str, str] = field(default_factory=dict)
+    """Pools of tasks that it plays beside those of its environments: name -> hash of the file."""
 
 
 Data = TypeVar("Data")

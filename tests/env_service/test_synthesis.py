@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from leak_search import play_all
 from official_loop import Played, Policy, official_loop
-from serving import serve
+from serving import Service, serve
 from synthetic import made, proposer, tasks
 
 from env_service import __main__ as service
@@ -17,13 +17,14 @@ from env_service.environments.base import EpisodeOptions, SelfCheckFailed, TaskF
 from env_service.environments.bfcl.environment import BfclEnvironment
 from env_service.environments.bfcl.episode import BfclEpisode
 from env_service.environments.bfcl.synthesis import making
-from env_service.environments.bfcl.synthesis.pool import sha256_of, task_file
+from env_service.environments.bfcl.synthesis.pool import id_of, read_tasks, sha256_of, task_file
 from env_service.environments.bfcl.synthesis.proposals import Knobs
 from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, load_tasks, reference_calls
 from seal.formats import render_calls
 from seal.labels import FAILURES
 
 FEW = 48
+POOL = "pool/x.tasks.jsonl"
 
 # ---- a pool ------------------------------------------------------------------------------------
 
@@ -157,35 +158,60 @@ def test_a_large_pool_reaches_nearly_every_tool() -> None:
 # ---- in the service ----------------------------------------------------------------------------
 
 
+def as_file(path: Path, pool: str = "tests") -> TaskFile:
+    return TaskFile("bfcl", pool, str(path), sha256_of(path))
+
+
 @pytest.fixture
 def pool_file(tmp_path: Path) -> TaskFile:
     making.write(made(FEW), "tests", tmp_path)
-    path = task_file("tests", tmp_path)
-    return TaskFile("bfcl", str(path), sha256_of(path))
+    return as_file(task_file("tests", tmp_path))
 
 
-def test_the_service_plays_a_pool(pool_file: TaskFile) -> None:
-    for bfcl in serve({"bfcl": ENVIRONMENTS["bfcl"]}, tasks=pool_file):
+def another_pool(root: Path) -> TaskFile:
+    """A pool whose name begins like that of the first one."""
+    draft = made(FEW, Knobs(seed=2))
+    named = [
+        replace(one, task=replace(one.task, task_id=id_of("tests_2", n, one.provenance.seed_task)))
+        for n, one in enumerate(draft.candidates)
+    ]
+    making.write(replace(draft, candidates=named), "tests_2", root)
+    return as_file(task_file("tests_2", root), "tests_2")
+
+
+def test_the_service_plays_pools(pool_file: TaskFile, tmp_path: Path) -> None:
+    other = another_pool(tmp_path)
+    for bfcl in serve({"bfcl": ENVIRONMENTS["bfcl"]}, tasks=(pool_file, other)):
         _, health = bfcl.request("GET", "/healthz")
-        assert health["data"]["tasks_sha256"] == pool_file.sha256
+        hashes = {"tests": pool_file.sha256, "tests_2": other.sha256}
+        assert health["data"]["tasks_sha256"] == hashes
         listed = {
             split: bfcl.ok("/get_env_profile", env_type="bfcl", params={"split": split})
             for split in ("all", "synthetic")
         }
         assert listed["all"] == [*load_tasks()]
-        assert listed["synthetic"] == [task.task_id for task in tasks(FEW)]
-        task = tasks(FEW)[0]
-        bfcl.ok("/create", env_type="bfcl", task_id=task.task_id, instance_id="a")
-        for calls in reference_calls(task):
-            if calls:
-                bfcl.say("a", render_calls(calls, "hermes"))
-            bfcl.say("a", "Done.")
-        assert bfcl.ok("/evaluate", instance_id="a")["accuracy"] == 1.0
+        theirs = read_tasks(Path(other.path))
+        assert listed["synthetic"] == [task.task_id for task in (*tasks(FEW), *theirs)]
+        for task in (tasks(FEW)[0], theirs[0]):
+            play(bfcl, task)
+            assert bfcl.ok("/evaluate", instance_id=task.task_id)["accuracy"] == 1.0
+
+
+def play(bfcl: Service, task: BfclTask) -> None:
+    """The reference, and an answer in each turn; the task's id names the episode."""
+    bfcl.ok("/create", env_type="bfcl", task_id=task.task_id, instance_id=task.task_id)
+    for calls in reference_calls(task):
+        if calls:
+            bfcl.say(task.task_id, render_calls(calls, "hermes"))
+        bfcl.say(task.task_id, "Done.")
 
 
 def test_another_file_under_the_same_name_is_not_played(pool_file: TaskFile) -> None:
     with pytest.raises(SelfCheckFailed, match="is not what it was when the service started"):
-        BfclEnvironment(replace(pool_file, sha256="0"))
+        BfclEnvironment([replace(pool_file, sha256="0")])
+    for name in ("test", "tests_0", "tests_000000"):
+        with pytest.raises(SelfCheckFailed, match=f"is not of the pool {name}; give the file its"):
+            BfclEnvironment([replace(pool_file, pool=name)])
     path = Path(pool_file.path)
     lines = path.read_text("utf-8")
     for planted, why in (
@@ -195,23 +221,33 @@ def test_another_file_under_the_same_name_is_not_played(pool_file: TaskFile) -> 
     ):
         path.write_text(planted, "utf-8")
         with pytest.raises(SelfCheckFailed, match=why):
-            BfclEnvironment(TaskFile("bfcl", str(path), sha256_of(path)))
+            BfclEnvironment([as_file(path)])
 
 
 @pytest.mark.usefixtures("root_logger_as_it_was")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--env", "toy", "--tasks", "x"], "--tasks is for --env bfcl"),
-        (["--env", "bfcl", "--tasks", "no/such"], "cannot read --tasks no/such: No such file"),
+        (["--env", "toy", "--tasks", "x.tasks.jsonl"], "--tasks is for --env bfcl"),
+        (["--tasks", "no/x.tasks.jsonl"], "cannot read --tasks no/x.tasks.jsonl: No such file"),
+        (["--tasks", "x.jsonl"], "x.jsonl is no pool: a pool's file is named NAME.tasks.jsonl"),
+        (["--tasks", ".tasks.jsonl"], "is no pool"),
+        (["--tasks", POOL, "--tasks", POOL], "names the pool x twice, {root}/pool/x.tasks.jsonl"),
     ],
 )
 def test_tasks_that_cannot_be_served_are_one_sentence(
-    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / POOL).parent.mkdir()
+    (tmp_path / POOL).write_text("")
     assert service.main(arguments) == 1
     said = capsys.readouterr().err
-    assert why in said and said.count("\n") == 1
+    assert why.format(root=tmp_path) in said and said.count("\n") == 1
 
 
 def test_a_generator_of_the_same_seed_says_the_same() -> None:

@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from env_service.environments.bfcl.synthesis.filters import Kept
 from env_service.environments.bfcl.synthesis.pool import (
-    PREFIX,
     ROOT,
     BadPool,
+    id_of,
     line_of,
     report_file,
     table_file,
@@ -126,8 +126,7 @@ def write(draft: Draft, name: str, root: Path = ROOT) -> None:
 
 
 def _with_id(candidate: Candidate, name: str, number: int) -> Candidate:
-    scenario = candidate.provenance.seed_task.rpartition("_")[2]
-    task_id = f"{PREFIX}{name}_{number:06d}_{scenario}"
+    task_id = id_of(name, number, candidate.provenance.seed_task)
     return replace(candidate, task=replace(candidate.task, task_id=task_id))
 
 

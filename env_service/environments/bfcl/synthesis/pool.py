@@ -2,19 +2,20 @@
 
 In: tasks and their provenance, or a path. Out: lines, or tasks that the environment can play.
 
-| file, below the project's folder | a line | reader |
-|---|---|---|
-| env_service/environments/bfcl/bfcl_data/synthetic/NAME.tasks.jsonl | a task with its reference, and where it comes from | the service |
-| data/synthetic/NAME.jsonl | what the trainer may know of a task | the trainer |
-| data/synthetic/NAME.report.json | (one object) counts, shares, hashes | both, and users |
+| file | what is in it |
+|---|---|
+| env_service/environments/bfcl/bfcl_data/synthetic/NAME.tasks.jsonl | tasks, for the service |
+| data/synthetic/NAME.jsonl | what the trainer may know of them: no reference |
+| data/synthetic/NAME.report.json | counts, shares, hashes |
 
 None is committed. Tool docs are in no file: they are bfcl-eval's own, of the version that a line
 names. Nor is the commit: the same arguments would give other bytes for an unrelated change. What a
 task depends on has its own hashes: the split, the wordings, the results.
-"""  # noqa: E501
+"""
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -22,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from env_service.environments.bfcl.tasks import BfclTask, class_docs, take_doc
+from seal.wire import SYNTHETIC_PREFIX
 
 ROOT = Path(__file__).resolve().parents[4]
 """The project's folder, below which pools are kept."""
-PREFIX = "synthetic_"
-"""How the id of every synthetic task begins; its last number is the scenario of its seed."""
 
 
 class BadPool(Exception):
@@ -63,6 +63,21 @@ class Provenance:
     """Of everything that can be said (`wording.fingerprint`)."""
     bfcl_eval: str
     """Version of bfcl-eval."""
+
+
+def id_of(pool: str, number: int, seed_task: str) -> str:
+    """The id of a pool's task; its last number is the scenario of its seed.
+
+    >>> id_of("first", 123, "multi_turn_base_17")
+    'synthetic_first_000123_17'
+    """
+    return f"{SYNTHETIC_PREFIX}{pool}_{number:06d}_{seed_task.rpartition('_')[2]}"
+
+
+def is_of(task_id: str, pool: str) -> bool:
+    """Whether a task has the id of a pool's task."""
+    begin = re.escape(f"{SYNTHETIC_PREFIX}{pool}_")
+    return re.fullmatch(begin + r"\d{6,}_\d+", task_id) is not None
 
 
 def task_file(name: str, root: Path = ROOT) -> Path:
