@@ -1,11 +1,11 @@
 """Build the tiny policy that replaces an instruct checkpoint if there is none.
 
-A Qwen3-shaped model of two million parameters with its own tokenizer and chat template. It learns to
-copy from repeated random tokens, then how to talk to the environment from demonstrations: reference
-programs of real training tasks and of synthetic tasks, with a plausible mistake here and there, some
-of which are repaired. It solves some tasks that it has not seen, and it makes mistakes that
-reinforcement learning can unlearn. Its scores say nothing about real models. data/tiny_policy is
-made with the defaults.
+A Qwen3-shaped model of two million parameters with its own tokenizer and chat template. It learns
+to copy from repeated random tokens. Then it learns how to talk to the environment from
+demonstrations: reference programs of real training tasks and of synthetic tasks, with a plausible
+mistake here and there, some of which are repaired. It solves some tasks that it has not seen, and
+it makes mistakes that reinforcement learning can unlearn. Its scores say nothing about real models.
+data/tiny_policy is made with the defaults.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def parse(argv: list[str]) -> TinyPolicy:
     )
     add("--synthetic-tasks", type=int, default=8000, help="synthetic tasks to demonstrate")
     add("--synthetic-dialogues", type=int, default=1, help="demonstrations of each of them")
-    add("--copy-steps", type=int, default=600, help="batches of random tokens to learn to copy from")
+    add("--copy-steps", type=int, default=600, help="batches of random tokens to copy")
     add("--epochs", type=int, default=1, help="passes over the demonstrations")
     add("--learning-rate", type=float, default=2e-3, help="peak learning rate")
     add("--max-tokens", type=int, default=1280, help="longest demonstration used")

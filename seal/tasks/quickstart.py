@@ -3,11 +3,11 @@
 In: BFCL's tasks, and the clean split. Out: the sides of data/quickstart_split.json, and the rows of
 the quickstart's tables.
 
-| side | tasks | what for |
-|---|---|---|
-| train | the 32 real training tasks that have such a class; mixed tasks of training scenarios | worlds of the synthetic tasks that the policy sees |
-| development | mixed tasks of the other scenarios | worlds of the synthetic tasks that it never sees (suite unseen) |
-| val | all other real tasks whose classes are all in the world | suite benchmark |
+- train: the real training tasks that have such a class, and mixed tasks of training scenarios. They
+  lend their worlds to the synthetic tasks that the policy sees.
+- development: mixed tasks of the other scenarios, for the synthetic tasks that it never sees (suite
+  unseen).
+- val: all other real tasks whose classes are all in the world (suite benchmark).
 
 A mixed task has a class in the world and another one outside; its world lends only the former. A
 scenario is on one side only.

@@ -11,7 +11,6 @@ from typing import Any
 from seal.tasks import quickstart
 from seal.tasks.quickstart import base_tasks
 from seal.tasks.splits import (
-    CATEGORIES,
     BadData,
     Split,
     Task,

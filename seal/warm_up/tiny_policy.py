@@ -1,6 +1,6 @@
 """The tiny policy, which replaces an instruct checkpoint if there is none: tokenizer and weights.
 
-In: `TinyPolicy`, the settings, with real training tasks to demonstrate, and the split whose training
+In: `TinyPolicy`, the settings: real training tasks to demonstrate, and the split whose training
 side lends the worlds of synthetic ones. Out: a folder in Hugging Face's layout with a Qwen3-shaped
 model of two million parameters, and built.json. The folder that this project ships is
 data/tiny_policy: weights differ a little from machine to machine, demonstrations and tokenizer do
@@ -13,6 +13,7 @@ about real models.
 """
 
 import hashlib
+import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from seal.backbone.loading import load_backbone
 from seal.launch.recipe import EXP, load_recipe
+from seal.records.json_lines import json_lines
 from seal.tasks import quickstart
 from seal.warm_up import supervised
 from seal.warm_up.copying import learn_to_copy
@@ -35,9 +37,11 @@ from seal.warm_up.whole_folder import BUILT, whole_folder, write_facts
 
 RECIPE = EXP / "quickstart.yaml"
 TOKENS_PER_BATCH = 4096
+FIRST = 1000
+"""Synthetic tasks that the tokenizer is made from."""
 COPYING_RATE = 2e-3
 WORLD = (
-    # Not the seed of exp/quickstart.yaml's pools: the policy is trained on tasks that it has not seen.
+    # Another one than the pools of exp/quickstart.yaml have: GRPO trains on tasks not yet seen.
     "--seed=7",
     f"--classes={','.join(sorted(quickstart.CLASSES))}",
     "--categories=base",
@@ -86,7 +90,7 @@ def build(settings: TinyPolicy) -> dict[str, Any]:
     torch.manual_seed(settings.seed)
     with whole_folder(settings.out) as out:
         demos, digest = demonstrations(settings)
-        tokenizer = train_tokenizer(demos)
+        tokenizer = train_tokenizer(demos[: first_demonstrations(settings)])
         config = model_config(tokenizer)
         tokenizer.save_pretrained(out)
         config.save_pretrained(out)
@@ -122,8 +126,18 @@ def noted(settings: TinyPolicy) -> dict[str, Any]:
     }
 
 
+def first_demonstrations(settings: TinyPolicy) -> int:
+    """How many demonstrations show the real tasks and the first FIRST synthetic ones."""
+    real = len(json.loads(settings.task_ids.read_text("utf-8"))) * settings.dialogues
+    return real + min(FIRST, settings.synthetic_tasks) * settings.synthetic_dialogues
+
+
 def demonstrations(settings: TinyPolicy) -> tuple[list[dict[str, Any]], str]:
-    """The demonstrations to learn from, and the SHA-256 of their files.
+    """The demonstrations to learn from, and the SHA-256 of the first ones.
+
+    Those of the real tasks come first. Of the synthetic tasks the first ones are the same, whatever
+    their number; the tokenizer and the SHA-256 come from `first_demonstrations`, so that a test can
+    make them again in seconds.
 
     Raises:
         DemonstrationError: The demonstrations failed.
@@ -136,14 +150,12 @@ def demonstrations(settings: TinyPolicy) -> tuple[list[dict[str, Any]], str]:
             f"--tasks={settings.synthetic_tasks}",
             *WORLD,
         )
-        digest, demos = hashlib.sha256(), []
-        for number, (tasks, dialogues) in enumerate(
-            (
-                (settings.task_ids.resolve(), settings.dialogues),
-                (pool, settings.synthetic_dialogues),
-            )
+        demos: list[dict[str, Any]] = []
+        for tasks, dialogues in (
+            (settings.task_ids.resolve(), settings.dialogues),
+            (pool, settings.synthetic_dialogues),
         ):
-            lines = folder / f"demonstrations_{number}.jsonl"
+            lines = folder / "demonstrations.jsonl"
             supervised.demonstrate(
                 lines,
                 "tempted",
@@ -151,9 +163,9 @@ def demonstrations(settings: TinyPolicy) -> tuple[list[dict[str, Any]], str]:
                 f"--dialogues={dialogues}",
                 f"--seed={settings.seed}",
             )
-            digest.update(lines.read_bytes())
             demos += supervised.read_demonstrations(lines)
-        return demos, digest.hexdigest()
+    first = json_lines(demos[: first_demonstrations(settings)])
+    return demos, hashlib.sha256(first.encode()).hexdigest()
 
 
 def model_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:

@@ -266,7 +266,7 @@ def test_prompts_that_do_not_fit_fail_the_command(
 def test_the_tiny_policys_tokenizer_fits_the_quickstart(
     tmp_path: Path, url: str, prompts: list[Prompt], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from seal.warm_up.tiny_policy import train_tokenizer
+    from seal.warm_up.tiny_tokenizer import train_tokenizer
 
     demonstrations = [
         {"messages": list(prompt.messages), "tools": list(prompt.tools)} for prompt in prompts
