@@ -160,7 +160,9 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
                 )
             # /healthz needs no token. This route needs one, changes nothing and works for any run.
             await self._ask(url, "GET", "/runs/health/interface")
-            pools[url] = _read(wire.HealthReply, data).tasks_sha256
+            played = data.get("tasks_sha256")
+            # An environment without pools, and other versions of the service, need not say it.
+            pools[url] = played if isinstance(played, dict) else {}
         return pools
 
     async def create(self, instance_id: str, task: Task) -> CreateReply:

@@ -178,8 +178,9 @@ def _translate(
     _refuse(translation.problems, f"{path}, with its overrides:")
     for key, value in translation.settings.items():
         OmegaConf.update(recipe, key, value)
-    for note in translation.notes if say is not None else ():
-        say(note)
+    if say is not None:
+        for note in translation.notes:
+            say(note)
 
 
 def _refuse_other_sections(recipe: DictConfig, path: Path) -> None:
