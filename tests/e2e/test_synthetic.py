@@ -24,16 +24,12 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def run() -> Finished:
-    make = "-m env_service.environments.bfcl.synthesis make"
-    knobs = "--tasks 40 --classes GorillaFileSystem --categories base --turns 1-2 --calls 1"
-    subprocess.run(
-        [
-            *(ROOT / ".venv-bfcl/bin/python", *make.split(), POOL, *knobs.split()),
-            *("--split", "data/bfcl_clean_split.json"),
-        ],
-        cwd=ROOT,
-        check=True,
+    python = str(ROOT / ".venv-bfcl/bin/python")
+    make = (
+        f"-m env_service.environments.bfcl.synthesis make {POOL} --split data/bfcl_clean_split.json"
     )
+    knobs = "--tasks 40 --classes GorillaFileSystem --categories base --turns 1-2 --calls 1"
+    subprocess.run([python, *make.split(), *knobs.split()], cwd=ROOT, check=True)
     # The scenarios of the clean split's evaluation tasks are no seeds of the pool.
     some = ROOT / E2E_EVAL
     some.parent.mkdir(exist_ok=True)
