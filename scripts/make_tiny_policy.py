@@ -34,14 +34,14 @@ def parse(argv: list[str]) -> TinyPolicy:
         help="JSON list of the real training tasks to demonstrate",
     )
     add = parser.add_argument
-    add("--dialogues", type=int, default=32, help="demonstrations of a real task")
+    add("--dialogues", type=int, default=96, help="demonstrations of a real task")
     add(
         "--split",
         type=Path,
         default=ROOT / "data/quickstart_split.json",
         help="split whose training side lends the worlds of synthetic tasks",
     )
-    add("--synthetic-tasks", type=int, default=8000, help="synthetic tasks to demonstrate")
+    add("--synthetic-tasks", type=int, default=12000, help="synthetic tasks to demonstrate")
     add("--synthetic-dialogues", type=int, default=1, help="demonstrations of each of them")
     add("--copy-steps", type=int, default=600, help="batches of random tokens to copy")
     add("--epochs", type=int, default=1, help="passes over the demonstrations")

@@ -25,7 +25,7 @@ from env_service.environments.bfcl.tasks import BfclTask, reference_calls
 from seal.formats import ToolCall
 
 TOOL_FORMAT = "hermes"
-MISTAKE_RATE = 0.35
+MISTAKE_RATE = 0.5
 """Probability that a turn is answered with one of its temptations."""
 REPAIR_RATE = 0.4
 """Probability that an error is repaired."""
