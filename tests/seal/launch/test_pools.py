@@ -1,16 +1,13 @@
 """The pools of synthetic tasks of a run: found, made, checked, given to the service, recorded."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 from omegaconf import DictConfig, OmegaConf
 from pool_files import pool_rows, write_pool
-from project_folder import ROOT, make_checkpoint, note_latest
+from project_folder import ROOT, make_checkpoint, note_latest, write_tasks
 
 from seal.launch import building, pools
 from seal.launch.check import before_start
@@ -22,16 +19,6 @@ from seal.launch.resume import check_resume, check_same_pools
 from seal.tasks.pools import report_file, table_file
 
 Rows = list[dict[str, Any]]
-
-
-def data_file(path: Path, ids: Mapping[str, str]) -> None:
-    """A data file: task id -> its first message."""
-    rows = [
-        {"prompt": [{"role": "user", "content": text}], "extra_info": {"task_id": name}}
-        for name, text in ids.items()
-    ]
-    path.parent.mkdir(exist_ok=True)
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
 def make_pool(root: Path, name: str, count: int = 4, scenarios: tuple[int, ...] = (7, 17)) -> Rows:
@@ -52,8 +39,10 @@ def pooled(recipe: DictConfig, tmp_path: Path) -> DictConfig:
     """A run that draws from the pool "drawn" and validates the pool "unseen_2"."""
     make_pool(tmp_path, "drawn")
     unseen = make_pool(tmp_path, "unseen_2", scenarios=(40,))
-    data_file(tmp_path / "data/train.parquet", {"multi_turn_base_7": "a", "multi_turn_base_9": "b"})
-    data_file(
+    write_tasks(
+        tmp_path / "data/train.parquet", {"multi_turn_base_7": "a", "multi_turn_base_9": "b"}
+    )
+    write_tasks(
         tmp_path / "data/val.parquet",
         {"multi_turn_base_7": "a", "multi_turn_base_50": "c", **as_texts(unseen)},
     )
@@ -95,7 +84,7 @@ def test_seeds_of_evaluated_scenarios_are_refused(pooled: DictConfig, tmp_path: 
     # Scenario 7 is evaluated by a task that is trained on, too.
     pools.check_pools(pooled, True)
     for name, text in (("multi_turn_miss_func_17", "x"), ("multi_turn_base_17", "x")):
-        data_file(tmp_path / "data/val.parquet", {"multi_turn_base_7": "a", name: text})
+        write_tasks(tmp_path / "data/val.parquet", {"multi_turn_base_7": "a", name: text})
         with pytest.raises(RunError, match=r"1 of the 2 scenarios .* \(17\).*\+protocol=clean"):
             pools.check_pools(pooled, True)
 
@@ -111,17 +100,17 @@ def test_another_pool_of_the_same_scenarios_is_evaluated_in_vain(
     pooled: DictConfig, tmp_path: Path
 ) -> None:
     other = make_pool(tmp_path, "other", scenarios=(17, 18))
-    data_file(tmp_path / "data/val.parquet", as_texts(other))
+    write_tasks(tmp_path / "data/val.parquet", as_texts(other))
     with pytest.raises(RunError, match="1 of the 2 scenarios"):
         pools.check_pools(pooled, True)
     # Tasks of the drawn pool itself are trained on.
-    data_file(tmp_path / "data/val.parquet", as_texts(pool_rows("drawn", 4)))
+    write_tasks(tmp_path / "data/val.parquet", as_texts(pool_rows("drawn", 4)))
     pools.check_pools(pooled, True)
 
 
 def test_many_scenarios_are_counted_and_some_named(pooled: DictConfig, tmp_path: Path) -> None:
     make_pool(tmp_path, "drawn", 30, tuple(range(100, 120)))
-    data_file(tmp_path / "data/val.parquet", {f"multi_turn_base_{n}": "" for n in range(110)})
+    write_tasks(tmp_path / "data/val.parquet", {f"multi_turn_base_{n}": "" for n in range(110)})
     with pytest.raises(RunError, match=r"10 of the 20 .* \(100, 101, 102, 103, 104, \.\.\.\)"):
         pools.check_pools(pooled, True)
 
@@ -134,7 +123,7 @@ def test_a_data_file_of_another_pool_of_that_name(pooled: DictConfig, tmp_path: 
         {"synthetic_unseen_2_000001_40": "another message"},
         {"synthetic_unseen_2_000099_40": "do 99"},
     ):
-        data_file(tmp_path / "data/val.parquet", changed)
+        write_tasks(tmp_path / "data/val.parquet", changed)
         with pytest.raises(RunError, match=r"val\.parquet has a row of synthetic_unseen_2_0000"):
             pools.check_pools(pooled, True)
 
@@ -239,7 +228,7 @@ def test_pools_that_are_not_made_are_an_error(
 
 
 def test_what_was_made_is_checked(unmade: DictConfig, tmp_path: Path, family: Family) -> None:
-    data_file(tmp_path / "data/val.parquet", {"multi_turn_base_17": ""})
+    write_tasks(tmp_path / "data/val.parquet", {"multi_turn_base_17": ""})
     with pytest.raises(RunError, match=r"\+protocol=clean"):
         building.prepare_pools(unmade, family, True)
 

@@ -11,8 +11,9 @@ from check_material import CLUSTER, MACHINE, QWEN_7B, said
 from omegaconf import DictConfig
 from project_folder import ROOT
 
+from seal.launch import pools
 from seal.launch.check import all_checks, before_start
-from seal.launch.check.finding import Level, ok
+from seal.launch.check.finding import Finding, Level, error, ok
 from seal.launch.check.model import Model
 from seal.launch.check.programs import Answer, Program
 from seal.launch.gpus import Gpus
@@ -124,6 +125,20 @@ def test_prompts_are_counted_where_model_and_service_are_there(
     monkeypatch.setattr(all_checks, "prompts", lambda *_: [ok("prompts", "fit")])
     found = all_checks.check(seal, True, False, Family())
     assert ("prompts" in [one.subject for one in found]) is (there and model is QWEN_7B)
+
+
+@pytest.mark.parametrize(
+    ("finding", "lacking"), [(error(before_start.POOLS, "evaluated"), []), (ok("x", ""), ["x"])]
+)
+def test_prompts_are_not_counted_of_pools_that_are_not_there_or_refused(
+    seal: DictConfig, monkeypatch: pytest.MonkeyPatch, finding: Finding, lacking: list[str]
+) -> None:
+    monkeypatch.setattr(before_start, "facts", lambda _: (CLUSTER, QWEN_7B))
+    monkeypatch.setattr(before_start, "outside", lambda *_: [finding, ok("service", "")])
+    monkeypatch.setattr(pools, "missing", lambda *_: lacking)
+    monkeypatch.setattr(all_checks, "prompts", lambda *_: [ok("prompts", "fit")])
+    found = all_checks.check(seal, True, False, Family())
+    assert "prompts" not in [one.subject for one in found]
 
 
 @pytest.mark.slow
