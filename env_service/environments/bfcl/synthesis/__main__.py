@@ -2,7 +2,11 @@
 
     .venv-bfcl/bin/python -m env_service.environments.bfcl.synthesis make NAME \
         --split data/bfcl_clean_split.json --tasks 2000 --seed 1
+    .venv-bfcl/bin/python -m env_service.environments.bfcl.synthesis make NAME \
+        --split data/bfcl_clean_split.json --candidates FILE
     .venv-bfcl/bin/python -m env_service.environments.bfcl.synthesis report NAME
+
+With --candidates a pool is made of what a model has proposed (scripts/explore.py).
 
 The service plays the tasks of a pool: python -m env_service --env bfcl --tasks FILE.
 """
@@ -18,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from env_service.environments.bfcl.synthesis import making
+from env_service.environments.bfcl.synthesis.candidates import FromFile, read_candidates
 from env_service.environments.bfcl.synthesis.pool import (
     FOLDER,
     BadPool,
@@ -31,6 +36,8 @@ from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, load_tasks
 from env_service.environments.bfcl.tool_classes import TOOL_CLASSES
 
 INTERRUPTED = 130
+DRAWN = ("tasks", "seed", "processes", "categories", "classes", "turns", "calls", "indirect")
+"""Options of tasks that are drawn."""
 _MOST = 20
 """Turns of a task, and calls of a turn, that can be asked for."""
 
@@ -67,7 +74,12 @@ def _make(args: argparse.Namespace) -> None:
         indirect_share=args.indirect,
     )
     proposer = Proposer(training, others, knobs, split_sha256)
-    draft = making.make(proposer, args.name, args.tasks, args.processes)
+    if args.candidates is None:
+        draft = making.make(proposer, args.name, args.tasks, args.processes)
+    else:
+        lines, pools = read_candidates(args.candidates, args.folder)
+        source = FromFile(lines, proposer.seeds, others, pools, split_sha256)
+        draft = making.make_from(source.attempts(), args.name)
     making.write(draft, args.folder, args.name)
     sys.stderr.write(
         f"synthesis: {task_file(args.folder, args.name)} in {time.monotonic() - started:.0f} s\n"
@@ -124,6 +136,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         )
     add = make.add_argument
     add("--split", type=Path, required=True, help="JSON file with the lists train and val")
+    add(
+        "--candidates",
+        type=Path,
+        metavar="FILE",
+        help="keep those of this file that pass (all of the options below are for drawn tasks)",
+    )
     add("--tasks", type=_count, default=2000, help="tasks to make (%(default)s)")
     add("--seed", type=int, default=1, help="seed (%(default)s)")
     add("--processes", type=_count, default=os.cpu_count() or 1, help="(one a processor)")
@@ -153,7 +171,21 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="SHARE",
         help="probability of 'that booking' where a value need not be said (%(default)s)",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.command == "make" and args.candidates is not None:
+        for name in (
+            "tasks",
+            "seed",
+            "processes",
+            "categories",
+            "classes",
+            "turns",
+            "calls",
+            "indirect",
+        ):
+            if getattr(args, name) != make.get_default(name):
+                make.error(f"--{name} is for drawn tasks, and --candidates draws none")
+    return args
 
 
 def _name(text: str) -> str:

@@ -14,10 +14,11 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from env_service.environments.bfcl.synthesis.candidates import Attempt
 from env_service.environments.bfcl.synthesis.filters import Kept
 from env_service.environments.bfcl.synthesis.pool import (
     PREFIX,
@@ -26,7 +27,7 @@ from env_service.environments.bfcl.synthesis.pool import (
     report_file,
     task_file,
 )
-from env_service.environments.bfcl.synthesis.proposals import Candidate, Proposer
+from env_service.environments.bfcl.synthesis.proposals import AUTHOR, Candidate, Proposer
 from env_service.environments.bfcl.synthesis.report import report_on
 from env_service.environments.bfcl.synthesis.verification import Refused
 from seal.records.whole_file import whole_file
@@ -46,8 +47,21 @@ class Draft:
 
     candidates: list[Candidate] = field(default_factory=list)
     """What was kept, with ids."""
-    refused: Counter[str] = field(default_factory=Counter)
-    """Reason -> attempts."""
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Author and reason -> attempts."""
+
+    _kept: Kept = field(default_factory=Kept)
+
+    def take(self, author: str, outcome: Candidate | Refused, name: str) -> None:
+        """Keep what an attempt has brought as a task of the pool `name`, or count why not."""
+        try:
+            if isinstance(outcome, Refused):
+                raise outcome
+            self._kept.add(outcome.task)
+        except Refused as reason:
+            self.refused[author, str(reason)] += 1
+            return
+        self.candidates.append(_with_id(outcome, name, len(self.candidates)))
 
     @property
     def attempts(self) -> int:
@@ -66,25 +80,36 @@ def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Draft:
             "no training task has one of these tool classes and a state of its own; take more "
             "--classes, or a split that keeps evaluation states apart (data/bfcl_clean_split.json)"
         )
-    draft, kept, progress = Draft(), Kept(), _Progress(wanted)
-    for attempt in _attempts(proposer, wanted, processes):
-        try:
-            if isinstance(attempt, Refused):
-                raise attempt
-            kept.add(attempt.task)
-        except Refused as reason:
-            draft.refused[str(reason)] += 1
-            continue
-        draft.candidates.append(_with_id(attempt, name, len(draft.candidates)))
+    draft, progress = Draft(), _Progress(wanted)
+    for outcome in _attempts(proposer, wanted, processes):
+        draft.take(AUTHOR, outcome, name)
         progress.show(len(draft.candidates))
         if len(draft.candidates) == wanted:
             return draft
-    most, count = draft.refused.most_common(1)[0]
+    (_, most), count = draft.refused.most_common(1)[0]
     raise BadPool(
         f"only {len(draft.candidates)} of {wanted} tasks in {draft.attempts} attempts; the most "
         f"frequent reason, {count} times: {most}; ask for fewer --tasks, or for other --turns, "
         "--calls or --classes"
     )
+
+
+def make_from(attempts: Iterable[Attempt], name: str) -> Draft:
+    """Keep the candidates of a file that pass.
+
+    Raises:
+        BadPool: None does.
+    """
+    draft = Draft()
+    for attempt in attempts:
+        draft.take(attempt.author, attempt.outcome, name)
+    if not draft.candidates:
+        reasons = "; ".join(
+            f"{author}: {reason}, {count} times"
+            for (author, reason), count in draft.refused.most_common()
+        )
+        raise BadPool(f"none of {draft.attempts} candidates was kept ({reasons})")
+    return draft
 
 
 def write(draft: Draft, folder: Path, name: str) -> None:
