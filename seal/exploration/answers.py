@@ -8,18 +8,20 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from seal.formats.message import THINK_CLOSE, THINK_OPEN
 from seal.records.candidates import Candidate, candidate_of
 from seal.records.json_lines import BadLine
+
+Read = TypeVar("Read")
 
 LONGEST_ANSWER = 200_000
 """Characters of an answer that is read."""
 NO_JSON = "the answer holds no JSON"
 NO_TASKS = "the answer holds no tasks"
 TOO_LONG = f"the answer has more than {LONGEST_ANSWER} characters"
-OTHER_TURNS = "the answer does not have the task's messages"
+NO_PARAGRAPH = "the answer is not one paragraph"
 _STARTS = re.compile(r"[\[{]")
 _TASK = re.compile(r'\{\s*"turns"')
 _MOST_STARTS = 20
@@ -27,16 +29,16 @@ _MOST_STARTS = 20
 
 
 @dataclass
-class Answer:
+class Reading(Generic[Read]):
     """What could be read."""
 
-    candidates: list[Candidate] = field(default_factory=list)
-    """In the answer's order."""
+    values: list[Read] = field(default_factory=list)
+    """Candidates, or messages, in the answer's order."""
     unreadable: Counter[str] = field(default_factory=Counter)
     """Reason -> how often."""
 
 
-def tasks_in(text: str, most: int) -> Answer:
+def tasks_in(text: str, most: int) -> Reading[Candidate]:
     """New tasks: {"tasks": [{"turns": ...}, ...]}, such a list, or one task.
 
     If the JSON as a whole is broken, for instance cut off, its complete tasks are still read. Tasks
@@ -45,54 +47,48 @@ def tasks_in(text: str, most: int) -> Answer:
     >>> tasks_in("I am sorry, I cannot do that.", 4).unreadable
     Counter({'the answer holds no JSON': 1})
     """
-    answer = Answer()
+    reading = Reading[Candidate]()
     if len(text) > LONGEST_ANSWER:
-        answer.unreadable[TOO_LONG] += 1
-        return answer
+        reading.unreadable[TOO_LONG] += 1
+        return reading
     text = _without_thinking(text)
-    value = _first_json(text, _STARTS)
+    value = _first_json(text)
     tasks = _tasks_of(value) or _whole_tasks(text)
     if not tasks and isinstance(value, dict) and "turns" in value:
         tasks = [value]
     if not tasks:
-        answer.unreadable[NO_JSON if value is None else NO_TASKS] += 1
+        reading.unreadable[NO_JSON if value is None else NO_TASKS] += 1
     for task in tasks[:most]:
         try:
-            answer.candidates.append(candidate_of(task))
+            reading.values.append(candidate_of(task))
         except BadLine as reason:
-            answer.unreadable[str(reason)] += 1
-    return answer
+            reading.unreadable[str(reason)] += 1
+    return reading
 
 
-def rewording_in(text: str, has_message: list[bool]) -> Answer:
-    """Other words for a task: a JSON list of its messages, in order.
+def message_in(text: str) -> Reading[str]:
+    """Other words for one message: an answer of one paragraph, without quotes around it.
 
-    Args:
-        text: The answer.
-        has_message: For each turn of the task, whether the user says something in it.
+    >>> message_in('"Please make the folder alpha."').values
+    ['Please make the folder alpha.']
     """
-    answer = Answer()
+    reading = Reading[str]()
+    said = _without_thinking(text[: LONGEST_ANSWER + 1]).strip()
+    for quote in "\"'":
+        if len(said) > 1 and said[0] == said[-1] == quote and said.count(quote) == 2:
+            said = said[1:-1].strip()
     if len(text) > LONGEST_ANSWER:
-        answer.unreadable[TOO_LONG] += 1
-        return answer
-    value = _first_json(_without_thinking(text), re.compile(r"\["))
-    if value is None:
-        answer.unreadable[NO_JSON] += 1
-        return answer
-    if not (
-        isinstance(value, list)
-        and len(value) == sum(has_message)
-        and all(isinstance(message, str) and message.strip() for message in value)
-    ):
-        answer.unreadable[OTHER_TURNS] += 1
-        return answer
-    messages = iter(value)
-    turns = [{"text": next(messages) if has else ""} for has in has_message]
-    try:
-        answer.candidates.append(candidate_of({"turns": turns}, rewords=True))
-    except BadLine as reason:
-        answer.unreadable[str(reason)] += 1
-    return answer
+        reading.unreadable[TOO_LONG] += 1
+    elif not said or "\n" in said:
+        reading.unreadable[NO_PARAGRAPH] += 1
+    else:
+        try:
+            checked = candidate_of({"turns": [{"text": said}]}, rewords=True)
+        except BadLine as reason:
+            reading.unreadable[str(reason)] += 1
+        else:
+            reading.values.append(checked.turns[0].text)
+    return reading
 
 
 def _without_thinking(text: str) -> str:
@@ -100,9 +96,9 @@ def _without_thinking(text: str) -> str:
     return text.rpartition(THINK_CLOSE)[2].partition(THINK_OPEN)[0]
 
 
-def _first_json(text: str, starts: re.Pattern[str]) -> Any:
+def _first_json(text: str) -> Any:
     """The first list or object in a text; None if there is none."""
-    for number, match in enumerate(starts.finditer(text)):
+    for number, match in enumerate(_STARTS.finditer(text)):
         if number == _MOST_STARTS:
             break
         try:

@@ -8,13 +8,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from seal.exploration.tool_docs import in_words
 from seal.exploration.walk import Seen, shortened
 from seal.wire import Message, ToolDoc
 
 LONGEST_RESULT = 1200
 """Characters of a result that are shown when tasks are to be written."""
-LONGEST_DOC = 300
-"""Characters of a tool's description."""
 
 EXPLORE = """\
 You explore the tools of a simulated world. Call tools to find out what is there and what they do: \
@@ -39,7 +38,8 @@ Write {count} different tasks for this world. Rules:
 3. Every call must work: only these tools, only arguments that they have, no call that returns an \
 error.
 4. Every value in a call must stand in a user's text by then, written exactly as in the call, or \
-in the result of an earlier call of the same task.
+in the result of an earlier call of the same task. Leave out optional arguments that are true or \
+false.
 5. Every call must be needed: it changes something, or the user asks for its result.
 6. The texts sound like a person, and never contain the name of a tool.
 
@@ -48,20 +48,20 @@ Answer with JSON and nothing else, of this form:
 {{"tasks": [{{"turns": [{{"text": "Please make a folder called drafts.", "calls": [{{"name": \
 "mkdir", "arguments": {{"dir_name": "drafts"}}}}]}}]}}]}}"""
 AGAIN = """\
-That could not be used: {reasons}. Write the whole answer again, as JSON and nothing else."""
+That could not be used: {reasons}. Write the whole answer again, in the form that was asked for."""
 REWORD = """\
-A user says these {count} texts to an assistant, one after the other:
+A user says this to an assistant:
 
-{texts}
+{text}
 
-Write them in other words, as another person would say the same. Keep every name, number, date, \
-code and quoted text exactly as it is and in the same text. Add no request and leave none out. \
-Answer with a JSON list of {count} texts and nothing else."""
+Say the same in other words, as another person would say it to the assistant. Keep every name, \
+number, date, code and quoted text exactly as it is. Add nothing and leave nothing out. Answer \
+with the new words alone, in one paragraph."""
 
 
 def fingerprint() -> str:
     """Hash of everything that the model is told: other words make other candidates."""
-    parts = [EXPLORE, BEGIN, PROPOSE, AGAIN, REWORD, LONGEST_RESULT, LONGEST_DOC]
+    parts = [EXPLORE, BEGIN, PROPOSE, AGAIN, REWORD, LONGEST_RESULT]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -74,7 +74,7 @@ def proposing(tools: Sequence[ToolDoc], seen: Sequence[Seen], count: int) -> lis
     """The request for so many tasks."""
     lines = [f"{_written(one)}\n-> {shortened(one.result, LONGEST_RESULT)}" for one in seen]
     text = PROPOSE.format(
-        tools="\n".join(map(_signature, tools)), seen="\n".join(lines) or "(none)", count=count
+        tools="\n".join(map(in_words, tools)), seen="\n".join(lines) or "(none)", count=count
     )
     return [_user(text)]
 
@@ -87,23 +87,9 @@ def once_more(answer: str, reasons: Sequence[str]) -> list[Message]:
     ]
 
 
-def rewording(texts: Sequence[str]) -> list[Message]:
-    """The request for other words."""
-    written = json.dumps(list(texts), indent=1, ensure_ascii=False)
-    return [_user(REWORD.format(count=len(texts), texts=written))]
-
-
-def _signature(doc: ToolDoc) -> str:
-    """A tool in one line: its name, its parameters and the beginning of its description."""
-    function = doc["function"]
-    parameters = function.get("parameters", {})
-    required = parameters.get("required", ())
-    fields = [
-        f"{name}{'' if name in required else '?'}: {schema.get('type', 'any')}"
-        for name, schema in parameters.get("properties", {}).items()
-    ]
-    about = shortened(function.get("description", ""), LONGEST_DOC)
-    return f"- {function['name']}({', '.join(fields)}): {about}"
+def rewording(text: str) -> list[Message]:
+    """The request for other words for one message."""
+    return [_user(REWORD.format(text=text))]
 
 
 def _written(seen: Seen) -> str:

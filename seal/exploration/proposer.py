@@ -5,19 +5,20 @@ An answer that nothing can be made of is asked for once more; what stays unreada
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from seal.client.client import EnvironmentClient
-from seal.client.episode import OutOf
-from seal.evaluation.endpoint import ChatPolicy
+from seal.client.episode import Generate, OutOf
+from seal.evaluation.endpoint import STRUCTURED, ChatPolicy
 from seal.exploration import prompts
-from seal.exploration.answers import Answer, rewording_in, tasks_in
+from seal.exploration.answers import Read, Reading, message_in, tasks_in
 from seal.exploration.settings import Settings
+from seal.exploration.tool_docs import for_endpoint
 from seal.exploration.walk import walk
-from seal.records.candidates import Proposed
-from seal.wire import Message
+from seal.records.candidates import Candidate, CandidateTurn, Proposed
+from seal.wire import Message, ToolDoc
 
 ATTEMPTS = 2
 """Answers that are asked for."""
@@ -70,33 +71,47 @@ class Proposer:
                 self.client,
                 task_id,
                 prompts.exploring(settings.calls),
-                policy.generate,
+                self._generate(policy),
                 settings.tool_format,
                 settings.calls,
             )
         request = prompts.proposing(explored.tools, explored.seen, settings.per_seed)
-        proposed = await self._asked(
-            request, lambda text: tasks_in(text, settings.per_seed), task_id
-        )
-        return replace(
-            proposed,
+        reading, tokens = await self._asked(request, lambda text: tasks_in(text, settings.per_seed))
+        return Proposed(
+            author=settings.author,
+            seed_task=task_id,
+            candidates=tuple(reading.values),
+            unreadable=dict(reading.unreadable),
             calls=len(explored.seen),
-            tokens=proposed.tokens + policy.used_tokens,
+            tokens=tokens + policy.used_tokens,
             settings=settings.of_exploring(),
         )
 
     async def _reworded(self, task_id: str, texts: tuple[str, ...]) -> Proposed:
-        said = [text for text in texts if text]
-        request = prompts.rewording(said)
-        has_message = [bool(text) for text in texts]
-        proposed = await self._asked(request, lambda text: rewording_in(text, has_message), task_id)
-        return replace(proposed, settings=self.settings.of_rewording())
+        """One message at a time: a small model can do that, too. All of them, or no candidate."""
+        unreadable, turns, used = Counter[str](), list[CandidateTurn](), 0
+        for text in texts:
+            said = [""]
+            if text:
+                reading, tokens = await self._asked(prompts.rewording(text), message_in)
+                said, used = reading.values, used + tokens
+                unreadable += reading.unreadable
+            turns += [CandidateTurn(words, ()) for words in said]
+        whole = len(turns) == len(texts)
+        return Proposed(
+            author=self.settings.author,
+            seed_task=task_id,
+            candidates=(Candidate(tuple(turns)),) if whole else (),
+            unreadable=dict(unreadable),
+            tokens=used,
+            settings=self.settings.of_rewording(),
+        )
 
     async def _asked(
-        self, request: list[Message], read: Callable[[str], Answer], task_id: str
-    ) -> Proposed:
-        """Ask until there is a candidate, at most ATTEMPTS times."""
-        unreadable, answer = Counter[str](), Answer()
+        self, request: list[Message], read: Callable[[str], Reading[Read]]
+    ) -> tuple[Reading[Read], int]:
+        """Ask until something can be read, at most ATTEMPTS times; what it was, and the tokens."""
+        reading, unreadable = Reading[Read](), Counter[str]()
         async with self._dialogue() as policy:
             for _ in range(ATTEMPTS):
                 reply = await policy.generate(request, ())
@@ -104,18 +119,24 @@ class Proposer:
                     unreadable[NO_ROOM] += 1
                     break
                 text = reply if isinstance(reply, str) else str(reply.get("content") or "")
-                answer = read(text)
-                unreadable += answer.unreadable
-                if answer.candidates:
+                reading = read(text)
+                unreadable += reading.unreadable
+                if reading.values:
                     break
-                request = [*request, *prompts.once_more(text, [*answer.unreadable])]
-        return Proposed(
-            author=self.settings.author,
-            seed_task=task_id,
-            candidates=tuple(answer.candidates),
-            unreadable=dict(unreadable),
-            tokens=policy.used_tokens,
-        )
+                request = [*request, *prompts.once_more(text, [*reading.unreadable])]
+        return Reading(reading.values, unreadable), policy.used_tokens
+
+    def _generate(self, policy: ChatPolicy) -> Generate:
+        """The policy; a server that reads calls itself gets docs that every server accepts."""
+        if self.settings.tool_format != STRUCTURED:
+            return policy.generate
+
+        async def generate(
+            messages: Sequence[Message], tools: Sequence[ToolDoc]
+        ) -> str | Message | OutOf:
+            return await policy.generate(messages, [for_endpoint(doc) for doc in tools])
+
+        return generate
 
     @asynccontextmanager
     async def _dialogue(self) -> AsyncIterator[ChatPolicy]:
