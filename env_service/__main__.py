@@ -9,7 +9,6 @@ DRAIN_S to finish.
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 import signal
@@ -22,10 +21,11 @@ import uvicorn
 from env_service.app import create_app
 from env_service.bounded_head import BoundedHead
 from env_service.environments import ENVIRONMENTS
-from env_service.environments.base import SelfCheckFailed, TaskFile
+from env_service.environments.base import SelfCheckFailed
 from env_service.live import LiveEpisodes
 from env_service.log import StandardError, log_to_stderr
 from env_service.metrics import Metrics
+from env_service.task_files import PLAYED_BY, task_files
 from env_service.workers.pool import Limits, WorkerPool
 from seal.client.access_token import TOKEN_VARIABLE, TokenError, is_loopback, read_token
 from seal.client.listening import CannotStart, listen
@@ -38,7 +38,6 @@ KEEP_ALIVE_S = 300
 """Seconds that an idle connection stays open. Clients keep theirs for less (httpx 5, aiohttp 15,
 proxies 60), so no request meets a connection that the service is closing."""
 _EXPIRE_EVERY_S = 5.0
-_HAS_POOLS = "bfcl"
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
 
@@ -70,7 +69,7 @@ async def _serve(args: argparse.Namespace, log: StandardError) -> None:
     metrics = Metrics()
     log.on_drop = metrics.log_lines_dropped.inc
     environments = {name: ENVIRONMENTS[name] for name in names}
-    pool = WorkerPool(environments, limits, metrics, _tasks(args.tasks, names))
+    pool = WorkerPool(environments, limits, metrics, task_files(args.tasks, names))
     if args.self_check:
         async with _started(pool):
             sys.stdout.write(f"self check passed: {', '.join(names)}\n")
@@ -131,19 +130,6 @@ async def _expire(live: LiveEpisodes) -> None:
         live.expire()
 
 
-def _tasks(path: Path | None, names: Sequence[str]) -> TaskFile | None:
-    if path is None:
-        return None
-    if _HAS_POOLS not in names:
-        raise CannotStart(f"--tasks is for --env {_HAS_POOLS}")
-    try:
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CannotStart(f"cannot read --tasks {path}: {error.strerror}") from error
-    return TaskFile(_HAS_POOLS, str(path.resolve()), sha256)
-
-
 def _token(args: argparse.Namespace) -> str | None:
     try:
         token = read_token(args.token_file, setting="--token-file ")
@@ -176,8 +162,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--tasks",
         type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
         metavar="FILE",
-        help=f"pool of synthetic tasks that {_HAS_POOLS} plays, too "
+        help=f"pools of synthetic tasks that {PLAYED_BY} plays, too "
         "(python -m env_service.environments.bfcl.synthesis makes one)",
     )
     add(

@@ -96,8 +96,8 @@ def create_app(
             raise ServiceError(
                 503, "no_worker", "no worker process is ready; see the service's log"
             )
-        sha256 = None if pool.tasks is None else pool.tasks.sha256
-        health = wire.HealthReply("ok", wire.PROTOCOL_VERSION, pool.environments, sha256)
+        tasks = {file.pool: file.sha256 for file in pool.tasks}
+        health = wire.HealthReply("ok", wire.PROTOCOL_VERSION, pool.environments, tasks)
         return data_reply(health)
 
     @app.get("/docs", include_in_schema=False)

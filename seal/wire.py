@@ -36,6 +36,9 @@ PROTOCOL_VERSION = 4
 CONVERSATION_COMPLETED = "[CONVERSATION_COMPLETED]"
 """Content of the last observation of an episode."""
 
+SYNTHETIC_PREFIX = "synthetic_"
+"""How the id of every synthetic task begins, and of no task of BFCL's own."""
+
 Mode: TypeAlias = Literal["train", "eval"]
 """How an episode is shown: "train" through the run's learning interface, "eval" untouched."""
 UnreadableMessage: TypeAlias = Literal["ends_turn", "retry"]
@@ -334,8 +337,8 @@ class HealthReply(Body):
     """`PROTOCOL_VERSION` of the service."""
     environments: tuple[str, ...]
     """Values of env_type that the service serves."""
-    tasks_sha256: str | None = None
-    """Hash of the file of tasks that it plays beside those of its environments; null: none."""
+    tasks_sha256: dict[str, str] = field(default_factory=dict)
+    """Pools of tasks that it plays beside those of its environments: name -> hash of the file."""
 
 
 Data = TypeVar("Data")

@@ -35,9 +35,9 @@ class Box:
 
 PACKAGES = {
     "scripts": Box("command lines", 600, 20),
-    "seal/tasks": Box("splits, data files", 90, 110),
     "seal/export": Box("checkpoint to model", 260, 110),
-    "seal/evaluation": Box("runs official programs", 430, 110),
+    "seal/exploration": Box("a model makes tasks", 430, 110),
+    "seal/evaluation": Box("runs official programs", 430, 200),
     "seal/study": Box("compares recipes", 600, 110),
     "launcher.py": Box("starts a run", 770, 110),
     "benchmarks": Box("measurements", 940, 110),
@@ -49,6 +49,7 @@ PACKAGES = {
     "env_service": Box("tools and verifier", 1195, 290),
     "seal/backbone": Box("tokenizer, template", 1000, 380),
     "seal/settings": Box("a recipe, typed", 1000, 470),
+    "seal/tasks": Box("splits, data, pools", 780, 560),
     "seal/validation": Box("logs, pass rates", 560, 470),
     "seal/client": Box("client, dialogue loop", 1040, 560),
     "seal/records": Box("what a run leaves", 220, 685),

@@ -7,6 +7,7 @@ TransferQueue (on a small Ray). Only what a rollout earns comes from a script.
 import asyncio
 import copy
 import functools
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
 from seal.client.client import EnvironmentFault
 from seal.launch.recipe import EXP, load_recipe
+from seal.settings.sections import read_settings
+from seal.train.state import LoopState
 from seal.train.trainer import SealTrainer
 
 Script = Callable[[str, int], float | None]
@@ -127,7 +130,7 @@ class Sampling:
         script: What the rollouts earn.
         folder: For the cache of the data set.
         overrides: Of exp/quickstart.yaml.
-        state: Of the loader, from a checkpoint; None for a new run.
+        state: What `state` gave, of a checkpoint; None for a new run.
     """
 
     def __init__(
@@ -139,12 +142,15 @@ class Sampling:
         made: Any = SealTrainer.__new__(SealTrainer)
         made.config, made.tokenizer, made.processor = config, None, None
         made.trainer_mode, made.parameter_sync_step, made.global_steps = "sync", 1, 0
+        made._settings, made._state = read_settings(config), LoopState()
         made.replay_buffer = made._build_replay_buffer()
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
             made._init_dataloader()
         if state is not None:
-            made.train_dataloader.load_state_dict(state)
+            loader, loop = state
+            made.train_dataloader.load_state_dict(loader)
+            made._state = LoopState.from_json(json.loads(loop))
         self.rollouts = made.agent_loop_manager = Rollouts(config, script)
         self.trainer = made
         self.batch_size = int(config.data.train_batch_size)
@@ -173,8 +179,9 @@ class Sampling:
         return [tasks[0] for tasks in groups.values()], metrics
 
     def state(self) -> Any:
-        """What verl writes into a checkpoint's data.pt."""
-        return self.trainer.train_dataloader.state_dict()
+        """What a checkpoint has: verl's data.pt, and the loop's state as text."""
+        loader = self.trainer.train_dataloader.state_dict()
+        return loader, json.dumps(self.trainer._state.to_json())
 
 
 def left() -> dict[str, Any]:

@@ -97,6 +97,15 @@ PACKAGES = (
             *("filelock", "httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
         ),
     ),
+    # It asks a model as an evaluation does, and takes that from there.
+    Package(
+        ("seal/exploration",),
+        (
+            *(*METHOD, "seal.client", "seal.exploration", "seal.launch"),
+            *("seal.evaluation.endpoint", "seal.evaluation.faults", "seal.evaluation.programs"),
+            *("omegaconf", "openai"),
+        ),
+    ),
     Package(
         ("seal/study",),
         (
@@ -108,7 +117,7 @@ PACKAGES = (
     Package(
         ("seal/backbone",),
         (
-            *(*METHOD, "seal.backbone", "seal.client", "seal.settings"),
+            *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.tasks"),
             *("jinja2", "omegaconf", "pyarrow", "transformers", "verl"),
         ),
     ),
@@ -116,12 +125,13 @@ PACKAGES = (
     Package(
         ("seal/train",),
         (
-            *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.train"),
+            *(*METHOD, "seal.backbone", "seal.client", "seal.settings", "seal.tasks", "seal.train"),
             "seal.validation",
-            *("numpy", "omegaconf", "ray", "tensordict", "torch", "transfer_queue", "verl", "vllm"),
+            *("datasets", "numpy", "omegaconf", "ray", "tensordict", "torch", "transfer_queue"),
+            *("verl", "vllm"),
         ),
     ),
-    Package(("seal/tasks",), ("seal.records", "seal.tasks", "pandas")),
+    Package(("seal/tasks",), ("seal.labels", "seal.records", "seal.tasks", "seal.wire", "pandas")),
     Package(
         ("seal/warm_up",),
         (
@@ -140,7 +150,7 @@ PACKAGES = (
     ),
     Package(
         ("env_service/environments/bfcl",),
-        (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval"),
+        (*METHOD, "env_service", *SERVICE_STACK, "bfcl_eval", "tqdm"),
     ),
     Package(
         ("env_service",),

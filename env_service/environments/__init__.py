@@ -5,7 +5,7 @@ environments; the service's own process knows their names alone.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from env_service.environments.base import Environment, SelfCheckFailed, TaskFile
 
@@ -16,16 +16,16 @@ ENVIRONMENTS: Mapping[str, str] = {
 """Environment name (`env_type` of a request) -> "module:class"."""
 
 
-def load(name: str, place: str, tasks: TaskFile | None = None) -> Environment:
+def load(name: str, place: str, tasks: Sequence[TaskFile] = ()) -> Environment:
     """Import an environment and make it.
 
     Args:
         name: Its name.
         place: "module:class".
-        tasks: A file of tasks; the class gets it if it is for this environment.
+        tasks: Pools of tasks; the class gets those that are for this environment.
 
     Raises:
-        SelfCheckFailed: It does not import, there is no such class, or the file cannot be played.
+        SelfCheckFailed: It does not import, there is no such class, or a pool cannot be played.
     """
     module, _, class_name = place.partition(":")
     try:
@@ -36,6 +36,6 @@ def load(name: str, place: str, tasks: TaskFile | None = None) -> Environment:
         ) from error
     if environment_class is None:
         raise SelfCheckFailed(f"{name}: module {module} has no class {class_name!r}")
-    for_it = tasks is not None and tasks.environment == name
-    environment: Environment = environment_class(tasks) if for_it else environment_class()
+    own = tuple(pool for pool in tasks if pool.environment == name)
+    environment: Environment = environment_class(own) if own else environment_class()
     return environment

@@ -64,10 +64,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class TaskFile:
-    """A file of tasks that an environment plays beside its own."""
+    """A pool of tasks that an environment plays beside its own."""
 
     environment: str
     """Name of the environment."""
+    pool: str
+    """Name of the pool, which the ids of its tasks have."""
     path: str
     """The file."""
     sha256: str

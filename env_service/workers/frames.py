@@ -49,8 +49,8 @@ class Setup:
     """Episodes that it holds; beyond that it drops the least recently used, to be rebuilt later."""
     log_level: str
     """Level of the service's log."""
-    tasks: TaskFile | None = None
-    """Tasks beside the environments' own."""
+    tasks: tuple[TaskFile, ...] = ()
+    """Pools of tasks beside the environments' own."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ class WorkerPool:
         environments: Environment name -> "module:class".
         limits: Number of processes, and how much they may use.
         metrics: Counts deaths, stops and rebuilds.
-        tasks: Tasks beside the environments' own.
+        tasks: Pools of tasks beside the environments' own.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class WorkerPool:
         environments: Mapping[str, str],
         limits: Limits,
         metrics: Metrics,
-        tasks: TaskFile | None = None,
+        tasks: Sequence[TaskFile] = (),
     ) -> None:
         self._setup = Setup(
             environments=dict(environments),
@@ -88,9 +88,9 @@ class WorkerPool:
             memory_bytes=limits.memory_mb * 1024**2,
             resident_episodes=limits.resident_episodes,
             log_level=logging.getLevelName(logging.getLogger().getEffectiveLevel()),
-            tasks=tasks,
+            tasks=tuple(tasks),
         )
-        self.tasks = tasks
+        self.tasks = tuple(tasks)
         self.environments = tuple(environments)
         self._limits = limits
         self._metrics = metrics

@@ -3,7 +3,9 @@
 In: the resolved recipe and the running service. Out: a sentence, or `PromptBudgetError`. A task
 whose prompt does not fit cannot be rolled out. Recipes with a learning interface would lose more
 tasks than others, so recipes would be compared on different tasks. Training prompts are counted
-under the longest interface that the recipe can show, evaluation prompts without one. As a program:
+under the longest interface that the recipe can show, evaluation prompts without one. The tasks of
+the pool that the recipe names are training tasks; if all prompts come from it, those of
+data.train_files are not counted. As a program:
 `python -m seal.backbone.prompt_budget CONFIG.yaml`.
 """
 
@@ -20,6 +22,7 @@ import pyarrow.parquet
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.fs import copy_to_local
 
+from seal import ROOT
 from seal.backbone.loading import Backbone, BackboneError, load_backbone
 from seal.backbone.prompts import Prompt, count_tokens, fetch_prompts, in_batches, in_training
 from seal.backbone.system_note import SystemNoteError
@@ -28,6 +31,8 @@ from seal.client.client import EnvironmentClient, EnvironmentFault
 from seal.coevolution.evolution import largest
 from seal.coevolution.interface import Interface
 from seal.settings.sections import Data, read_settings
+from seal.tasks.pools import read_pool
+from seal.tasks.splits import BadData
 
 CACHE = Path("experiments/prompt_tokens")
 """Counts of earlier runs, by a hash of tokenizer, template and prompts."""
@@ -118,13 +123,20 @@ def remedy(longest: int) -> str:
 
 
 def tasks_of_mode(data: Data, mode: str) -> list[str]:
-    """Tasks of the run's data files whose rows are rolled out in a mode, each once.
+    """Tasks of a run that are rolled out in a mode, each once; those of a pool come last.
 
     Raises:
-        PromptBudgetError: A file cannot be read as tasks.
+        PromptBudgetError: A file cannot be read as tasks, or there is no such pool.
     """
-    files = (*data.train_files, *data.val_files)
-    return list(dict.fromkeys(task for file in files for task in _tasks_of_file(Path(file), mode)))
+    training = data.train_files if data.synthetic_share < 1 else ()
+    files = (*training, *data.val_files)
+    tasks = [task for file in files for task in _tasks_of_file(Path(file), mode)]
+    if data.synthetic_tasks is not None and mode == "train":
+        try:
+            tasks += [task.task_id for task in read_pool(data.synthetic_tasks, ROOT).rows]
+        except BadData as error:
+            raise PromptBudgetError(str(error)) from error
+    return list(dict.fromkeys(tasks))
 
 
 def _tasks_of_file(path: Path, mode: str) -> list[str]:

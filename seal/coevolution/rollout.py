@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from seal.labels import EXCLUDED, Label
-from seal.wire import ExitStatus, TurnDiagnosis
+from seal.wire import SYNTHETIC_PREFIX, ExitStatus, TurnDiagnosis
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Rollout:
     """Seconds spent waiting for the service."""
     turn_spans: tuple[tuple[int, int, int], ...] = ()
     """(turn, start, end) of each assistant message among the response tokens."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether its task is one of a pool, and none of the benchmark's own."""
+        return self.task_id.startswith(SYNTHETIC_PREFIX)
 
     @property
     def truncated(self) -> bool:

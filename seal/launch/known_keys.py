@@ -18,7 +18,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-OWN = ("seed", "env_service", "seal", "launcher", "trainer.env_failure")
+OWN = (
+    *("seed", "env_service", "seal", "launcher", "trainer.env_failure"),
+    *("data.synthetic_tasks", "data.synthetic_share", "data.synthetic_refresh"),
+    *("data.synthetic_steering", "data.synthetic_choice"),
+)
 """Keys and sections that exp/SEAL.yaml defines; all other keys are verl's."""
 
 OPEN = (

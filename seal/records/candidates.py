@@ -32,7 +32,7 @@ LONGEST_TEXT = 4000
 """Characters of a turn's text, and of a call's arguments as JSON."""
 DEEPEST = 8
 """Lists and objects within each other in a call's arguments."""
-POOL_TASK = re.compile(r"synthetic_([A-Za-z0-9][A-Za-z0-9_-]*)_\d{6}_\d+")
+POOL_TASK = re.compile(r"synthetic_([A-Za-z0-9][A-Za-z0-9_-]*)_\d{6,}_\d+")
 """Id of a pool's task; the group is the pool's name."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 

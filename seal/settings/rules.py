@@ -7,7 +7,7 @@ and the trainer before it starts a worker.
 from collections.abc import Callable
 
 from seal.settings.reading import SettingsError
-from seal.settings.sections import Seal, Settings, StartGate, Trainer
+from seal.settings.sections import Data, Seal, Settings, StartGate, Trainer
 
 
 def contradictions(settings: Settings) -> list[str]:
@@ -18,6 +18,7 @@ def contradictions(settings: Settings) -> list[str]:
         lambda: keeps_best(settings),
         lambda: check_gate(seal.start_gate, trainer, resumed),
         lambda: check_best_metric(seal),
+        lambda: check_synthetic(settings.data),
     )
     problems: list[str] = []
     for rule in rules:
@@ -91,3 +92,35 @@ def check_best_metric(seal: Seal) -> None:
             "which is not played between training steps; name another metric or take the "
             "suite out"
         )
+
+
+def check_synthetic(data: Data) -> None:
+    """Refuse settings of synthetic tasks that would do nothing.
+
+    Raises:
+        SettingsError: A share has no pool, a pool no share, or weights nothing to act on.
+    """
+    pool, share, refresh = data.synthetic_tasks, data.synthetic_share, data.synthetic_refresh
+    problems: list[str] = []
+    if share > 0 and pool is None:
+        problems.append(
+            f"data.synthetic_share={share} needs a pool of tasks; name one in "
+            "data.synthetic_tasks, or set data.synthetic_share=0"
+        )
+    if pool is not None and share == 0:
+        problems.append(
+            f"data.synthetic_tasks={pool} does not act with data.synthetic_share=0; set the share "
+            "of each batch, e.g. 0.5, or data.synthetic_tasks=null"
+        )
+    if refresh is not None and pool is None:
+        problems.append(
+            f"data.synthetic_refresh={refresh} does not act without a pool; name one in "
+            "data.synthetic_tasks, or set data.synthetic_refresh=null"
+        )
+    if data.synthetic_choice == "shuffled" and refresh is None:
+        problems.append(
+            "data.synthetic_choice=shuffled does not act with data.synthetic_refresh=null, which "
+            "draws all tasks alike; set data.synthetic_refresh, e.g. to 1"
+        )
+    if problems:
+        raise SettingsError(*problems)

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, with_config
 
 from seal.client.addresses import host_and_port, url_list
+from seal.coevolution.drawing import Choice
 from seal.coevolution.evolution import InterfaceConfig
 from seal.coevolution.exposure import Exposure
 from seal.coevolution.profile import ProfileWindow
@@ -72,6 +73,8 @@ Positive: TypeAlias = Annotated[float, Field(gt=0.0)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
 """What NumPy, which vLLM seeds too, takes."""
 Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(listed)]
+LARGEST_STEERING = 1e6
+"""Beyond it, a task without a wanted label would practically never be drawn."""
 Files: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(listed)]
 Variable: TypeAlias = Annotated[str, StringConstraints(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -198,6 +201,12 @@ class Data:
     max_prompt_length: Count
     max_response_length: Count
     apply_chat_template_kwargs: Mapping[str, Any]
+    synthetic_tasks: Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_-]+$")] | None
+    """Name of a pool."""
+    synthetic_share: Share
+    synthetic_refresh: Count | None
+    synthetic_steering: Annotated[float, Field(ge=0.0, le=LARGEST_STEERING)]
+    synthetic_choice: Choice
 
 
 @with_config(STRICT)

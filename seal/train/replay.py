@@ -2,9 +2,9 @@
 
 verl's own buffer trains on the rest of a group that lost rollouts. Then the mean and the deviation
 of the group depend on which rollouts the environment lost. Here a group with a failed rollout is
-dropped as a whole, counted, and replaced by the next prompt. With `algorithm.filter_groups.enable`
-verl also drops groups whose rollouts all have the same reward (dynamic sampling of DAPO,
-arXiv 2503.14476). Both use verl's refill, which fetches the data set prompt by prompt.
+dropped as a whole, counted, and replaced by the next prompt of its kind (`seal.train.synthetic`).
+With `algorithm.filter_groups.enable` verl also drops groups whose rollouts all have the same reward
+(dynamic sampling of DAPO, arXiv 2503.14476). Both use verl's refill, prompt by prompt.
 
 Both have bounds, as neither a broken environment nor a policy that always passes may keep a step
 from ending. `seal.launch.sampling` refuses recipes with settings that do not act here.
@@ -13,7 +13,7 @@ from ending. `seal.launch.sampling` refuses recipes with settings that do not ac
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from omegaconf import DictConfig
@@ -39,13 +39,14 @@ class WholeGroupReplayBuffer(ReplayBuffer):
         config: The recipe. At most a share `trainer.env_failure.max_share` of a step's groups may
             be lost to failures. With `algorithm.filter_groups.enable` a step generates at most
             `algorithm.filter_groups.max_num_gen_batches` batches, not counting those replacements.
-        refill: Submits this number of fresh prompts.
+        refill: Submits a fresh prompt in the place of each of these groups, by their ids. An id may
+            come twice.
     """
 
     on_progress: Callable[[int, int], object] | None = None
     """Called while `sample` waits, with the prompts whose rollouts have ended and all of them."""
 
-    def __init__(self, config: DictConfig, refill: Callable[[int], object]) -> None:
+    def __init__(self, config: DictConfig, refill: Callable[[Sequence[str]], object]) -> None:
         sampler, filtering = config.trainer.v1.sampler, config.algorithm.filter_groups
         super().__init__(
             trainer_mode="sync",
@@ -71,6 +72,7 @@ class WholeGroupReplayBuffer(ReplayBuffer):
         self._batch_size = batch_size
         self._room = (self._max_batches - 1) * batch_size  # prompts that may still be generated
         self._lost = self._filtered = self._refilled = self._kept = 0
+        self._left: list[str] = []  # groups whose place is free, as often as verl asks for them
         self._reported, self._next_report = 0, time.monotonic() + PROGRESS_EVERY_S
 
     def sample(
@@ -116,7 +118,8 @@ class WholeGroupReplayBuffer(ReplayBuffer):
         if prompts > 0:
             self._room -= prompts
             self._refilled += prompts
-            self._submit(prompts)
+            places, self._left = self._left[:prompts], self._left[prompts:]
+            self._submit(places)
 
     def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> EvictionReasons:
         """verl's, with two differences: which groups have failed, and how many are filtered.
@@ -144,6 +147,7 @@ class WholeGroupReplayBuffer(ReplayBuffer):
         self._filtered += len(uniform)
         self._lost += len(failed)
         self._room += len(failed)
+        self._left += [*sorted(failed), *sorted([*uniform, *uniform])]
         evicted: tuple[set[str], int, int, dict[str, Any]] = super()._evict_terminal_groups(
             global_steps, partition_id, eviction_reasons
         )

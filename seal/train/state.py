@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from seal.coevolution.drawing import Drawing, steering_rollouts
 from seal.coevolution.interface import INITIAL, Interface
 from seal.coevolution.profile import (
     EMPTY,
@@ -50,6 +51,8 @@ class LoopState:
     """Diagnostic utilities of the next round's weights."""
     best: Best | None = None
     """The best validation so far, None before the first."""
+    drawing: Drawing | None = None
+    """What was drawn from the pool of synthetic tasks, and what is wanted; None without a pool."""
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON values."""
@@ -60,6 +63,7 @@ class LoopState:
             "shown": self.shown.to_json(),
             "utilities": {label.value: value for label, value in self.utilities.items()},
             "best": None if self.best is None else vars(self.best),
+            "drawing": None if self.drawing is None else self.drawing.to_json(),
         }
 
     @classmethod
@@ -71,6 +75,8 @@ class LoopState:
         """
         try:
             best = data["best"]
+            # States were written without "drawing" before there were pools.
+            drawing = data.get("drawing")
             return cls(
                 step=int(data["step"]),
                 history=ProfileHistory.from_json(data["history"]),
@@ -78,6 +84,7 @@ class LoopState:
                 shown=Interface.from_json(data["shown"]),
                 utilities={Label(name): float(v) for name, v in data["utilities"].items()},
                 best=None if best is None else Best(**best),
+                drawing=None if drawing is None else Drawing.from_json(drawing),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -91,11 +98,18 @@ class LoopConfig(ProfileWindow):
     """Base utilities, bounds, cascade share."""
     utilities: UtilityConfig
     """Whether the utilities move."""
+    refresh: int | None = None
+    """Rounds between new weights of the pool's tasks; None: they have no weights."""
 
 
-def loop_config(seal: Seal) -> LoopConfig:
-    """What `seal` of a recipe says about a round."""
-    return LoopConfig(weights=seal.weights, utilities=seal.weights.dynamic, **vars(seal.profile))
+def loop_config(seal: Seal, refresh: int | None = None) -> LoopConfig:
+    """What `seal` and `data.synthetic_refresh` of a recipe say about a round."""
+    return LoopConfig(
+        weights=seal.weights,
+        utilities=seal.weights.dynamic,
+        refresh=refresh,
+        **vars(seal.profile),
+    )
 
 
 def after_round(
@@ -109,13 +123,16 @@ def after_round(
 
     The rollouts are those that were trained on, without padding. `shown` is Omega_t.
     """
-    round_profile = profile_of(
-        step, rollouts, config.weights.cascade_share, interface_active=bool(shown.active())
-    )
+    share, active = config.weights.cascade_share, bool(shown.active())
+    round_profile = profile_of(step, rollouts, share, interface_active=active)
     history = state.history.after(round_profile, config)
     state = replace(state, step=step, history=history, shown=shown)
     if config.frozen_after is not None and step > config.frozen_after:
         return replace(state, profile=replace(state.profile, version=step))
+    drawing = state.drawing
+    if drawing is not None and config.refresh is not None:
+        steering = profile_of(step, steering_rollouts(rollouts), share, interface_active=active)
+        drawing = drawing.after(steering, config, config.refresh)
     return replace(
         state,
         profile=replace(history.window, version=step),
@@ -127,6 +144,7 @@ def after_round(
             config.weights.w_min,
             config.weights.w_max,
         ),
+        drawing=drawing,
     )
 
 

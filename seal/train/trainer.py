@@ -19,10 +19,12 @@ What the loop carries from round to round is a `LoopState`. The other hooks keep
 suites of validations and tell the launcher what is being done; the work is in modules of their own.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, open_dict
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
@@ -40,6 +42,7 @@ from seal.train.interface_update import evolved_interface
 from seal.train.replay import WholeGroupReplayBuffer
 from seal.train.round import RoundBatch, RoundLog
 from seal.train.state import LoopState, after_round, loop_config
+from seal.train.synthetic import pool_of_run
 from seal.validation.metrics import validation_metrics
 from seal.wire import InterfaceReply
 
@@ -66,7 +69,7 @@ class SealTrainer(PPOTrainerSync):
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
-        self._loop = loop_config(settings.seal)
+        self._loop = loop_config(settings.seal, settings.data.synthetic_refresh)
         self._aggregation = str(config.actor_rollout_ref.actor.loss_agg_mode)
         self._state = LoopState(utilities=self._loop.weights.utilities)
         self._interface = self._state.shown  # Omega_t, what round t is shown
@@ -77,7 +80,33 @@ class SealTrainer(PPOTrainerSync):
 
     def _build_replay_buffer(self) -> WholeGroupReplayBuffer:
         """Ours, with what verl gives its own: verl leaves filter and refill out for others."""
-        return WholeGroupReplayBuffer(self.config, self._add_prompts_to_generate)
+        return WholeGroupReplayBuffer(self.config, self._replace_groups)
+
+    # ---- prompts -----------------------------------------------------------------------
+
+    def _init_dataloader(self) -> None:
+        """verl's, and the pool of synthetic tasks if the recipe names one."""
+        super()._init_dataloader()
+        self._synthetic = pool_of_run(self._settings, self.train_dataset)
+
+    def prepare_step(self) -> dict[str, Any]:
+        """verl's: submit the prompts of a step; some of them are drawn from the pool."""
+        if self._synthetic is not None:
+            self._state = self._synthetic.begin_step(self._state, self.global_steps)
+        prepared: dict[str, Any] = super().prepare_step()
+        return prepared
+
+    def _replace_groups(self, groups: Sequence[str]) -> None:
+        """Submit prompts in the place of lost or filtered groups, each of its group's kind."""
+        if self._synthetic is not None:
+            self._state = self._synthetic.replace_groups(self._state, self.global_steps, groups)
+        self._add_prompts_to_generate(len(groups))
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        """verl's: the next prompt of the loader, unless one of the pool waits."""
+        if self._synthetic is not None and self._synthetic.waiting:
+            return self._synthetic.take()
+        return super()._fetch_one_gen_batch()
 
     # ---- Algorithm 1 -------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -39,7 +39,7 @@ class Service:
         environments: Mapping[str, str],
         limits: Limits = FAST,
         token: str | None = None,
-        tasks: TaskFile | None = None,
+        tasks: Sequence[TaskFile] = (),
     ) -> None:
         self.runner = asyncio.Runner()
         self.clock = Clock()
@@ -57,7 +57,7 @@ class Service:
         self.client = httpx.AsyncClient(transport=transport, base_url="http://service")
 
     async def _start(
-        self, environments: Mapping[str, str], limits: Limits, tasks: TaskFile | None
+        self, environments: Mapping[str, str], limits: Limits, tasks: Sequence[TaskFile]
     ) -> WorkerPool:
         pool = WorkerPool(environments, limits, self.metrics, tasks)
         await pool.start()

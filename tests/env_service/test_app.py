@@ -29,7 +29,7 @@ def test_health_names_protocol_and_environments(toy: Service) -> None:
                 "status": "ok",
                 "protocol_version": PROTOCOL_VERSION,
                 "environments": ["toy"],
-                "tasks_sha256": None,
+                "tasks_sha256": {},
             },
         },
     )

@@ -1,12 +1,6 @@
 """Pools of synthetic tasks: made the same again, worded fairly, and playable as BFCL's own."""
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,25 +8,23 @@ from pathlib import Path
 import pytest
 from leak_search import play_all
 from official_loop import Played, Policy, official_loop
-from serving import serve
-from synthetic import ROOT, SPLIT, made, proposer, tasks
-from test_main import children, is_running
+from serving import Service, serve
+from synthetic import made, proposer, tasks
 
 from env_service import __main__ as service
 from env_service.environments import ENVIRONMENTS
 from env_service.environments.base import EpisodeOptions, SelfCheckFailed, TaskFile
 from env_service.environments.bfcl.environment import BfclEnvironment
 from env_service.environments.bfcl.episode import BfclEpisode
-from env_service.environments.bfcl.synthesis import __main__ as command_line
 from env_service.environments.bfcl.synthesis import making
-from env_service.environments.bfcl.synthesis.pool import BadPool, read_tasks, sha256_of, task_file
+from env_service.environments.bfcl.synthesis.pool import id_of, read_tasks, sha256_of, task_file
 from env_service.environments.bfcl.synthesis.proposals import Knobs
-from env_service.environments.bfcl.synthesis.verification import Refused
 from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, load_tasks, reference_calls
 from seal.formats import render_calls
 from seal.labels import FAILURES
 
 FEW = 48
+POOL = "pool/x.tasks.jsonl"
 
 # ---- a pool ------------------------------------------------------------------------------------
 
@@ -81,18 +73,6 @@ def test_what_is_held_back_is_given_in_the_next_turn() -> None:
             else:
                 assert "a certain " in task.turns[asked][0]["content"]
     assert len(found) == 2
-
-
-def test_a_pool_is_the_same_again_whatever_the_number_of_processes(tmp_path: Path) -> None:
-    for processes in (1, 2):
-        pool = making.make(proposer(Knobs(seed=7)), "same", 16, processes)
-        making.write(pool, tmp_path / str(processes), "same")
-    one, two = (sorted((tmp_path / str(count)).iterdir()) for count in (1, 2))
-    assert [path.name for path in one] == ["same.report.json", "same.tasks.jsonl"]
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
-    other = making.make(proposer(Knobs(seed=8)), "same", 16, 1)
-    assert other.candidates[0].task.turns != pool.candidates[0].task.turns
-    assert read_tasks(one[1]) == [kept.task for kept in pool.candidates]
 
 
 # ---- played ------------------------------------------------------------------------------------
@@ -178,35 +158,60 @@ def test_a_large_pool_reaches_nearly_every_tool() -> None:
 # ---- in the service ----------------------------------------------------------------------------
 
 
+def as_file(path: Path, pool: str = "tests") -> TaskFile:
+    return TaskFile("bfcl", pool, str(path), sha256_of(path))
+
+
 @pytest.fixture
 def pool_file(tmp_path: Path) -> TaskFile:
-    making.write(made(FEW), tmp_path, "tests")
-    path = task_file(tmp_path, "tests")
-    return TaskFile("bfcl", str(path), sha256_of(path))
+    making.write(made(FEW), "tests", tmp_path)
+    return as_file(task_file("tests", tmp_path))
 
 
-def test_the_service_plays_a_pool(pool_file: TaskFile) -> None:
-    for bfcl in serve({"bfcl": ENVIRONMENTS["bfcl"]}, tasks=pool_file):
+def another_pool(root: Path) -> TaskFile:
+    """A pool whose name begins like that of the first one."""
+    draft = made(FEW, Knobs(seed=2))
+    named = [
+        replace(one, task=replace(one.task, task_id=id_of("tests_2", n, one.provenance.seed_task)))
+        for n, one in enumerate(draft.candidates)
+    ]
+    making.write(replace(draft, candidates=named), "tests_2", root)
+    return as_file(task_file("tests_2", root), "tests_2")
+
+
+def test_the_service_plays_pools(pool_file: TaskFile, tmp_path: Path) -> None:
+    other = another_pool(tmp_path)
+    for bfcl in serve({"bfcl": ENVIRONMENTS["bfcl"]}, tasks=(pool_file, other)):
         _, health = bfcl.request("GET", "/healthz")
-        assert health["data"]["tasks_sha256"] == pool_file.sha256
+        hashes = {"tests": pool_file.sha256, "tests_2": other.sha256}
+        assert health["data"]["tasks_sha256"] == hashes
         listed = {
             split: bfcl.ok("/get_env_profile", env_type="bfcl", params={"split": split})
             for split in ("all", "synthetic")
         }
         assert listed["all"] == [*load_tasks()]
-        assert listed["synthetic"] == [task.task_id for task in tasks(FEW)]
-        task = tasks(FEW)[0]
-        bfcl.ok("/create", env_type="bfcl", task_id=task.task_id, instance_id="a")
-        for calls in reference_calls(task):
-            if calls:
-                bfcl.say("a", render_calls(calls, "hermes"))
-            bfcl.say("a", "Done.")
-        assert bfcl.ok("/evaluate", instance_id="a")["accuracy"] == 1.0
+        theirs = read_tasks(Path(other.path))
+        assert listed["synthetic"] == [task.task_id for task in (*tasks(FEW), *theirs)]
+        for task in (tasks(FEW)[0], theirs[0]):
+            play(bfcl, task)
+            assert bfcl.ok("/evaluate", instance_id=task.task_id)["accuracy"] == 1.0
+
+
+def play(bfcl: Service, task: BfclTask) -> None:
+    """The reference, and an answer in each turn; the task's id names the episode."""
+    bfcl.ok("/create", env_type="bfcl", task_id=task.task_id, instance_id=task.task_id)
+    for calls in reference_calls(task):
+        if calls:
+            bfcl.say(task.task_id, render_calls(calls, "hermes"))
+        bfcl.say(task.task_id, "Done.")
 
 
 def test_another_file_under_the_same_name_is_not_played(pool_file: TaskFile) -> None:
     with pytest.raises(SelfCheckFailed, match="is not what it was when the service started"):
-        BfclEnvironment(replace(pool_file, sha256="0"))
+        BfclEnvironment([replace(pool_file, sha256="0")])
+    for name in ("test", "tests_0", "tests_000000"):
+        with pytest.raises(SelfCheckFailed, match=f"is not of the pool {name}; give the file its"):
+            BfclEnvironment([replace(pool_file, pool=name)])
     path = Path(pool_file.path)
     lines = path.read_text("utf-8")
     for planted, why in (
@@ -216,130 +221,33 @@ def test_another_file_under_the_same_name_is_not_played(pool_file: TaskFile) -> 
     ):
         path.write_text(planted, "utf-8")
         with pytest.raises(SelfCheckFailed, match=why):
-            BfclEnvironment(TaskFile("bfcl", str(path), sha256_of(path)))
+            BfclEnvironment([as_file(path)])
 
 
 @pytest.mark.usefixtures("root_logger_as_it_was")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--env", "toy", "--tasks", "x"], "--tasks is for --env bfcl"),
-        (["--env", "bfcl", "--tasks", "no/such"], "cannot read --tasks no/such: No such file"),
+        (["--env", "toy", "--tasks", "x.tasks.jsonl"], "--tasks is for --env bfcl"),
+        (["--tasks", "no/x.tasks.jsonl"], "cannot read --tasks no/x.tasks.jsonl: No such file"),
+        (["--tasks", "x.jsonl"], "x.jsonl is no pool: a pool's file is named NAME.tasks.jsonl"),
+        (["--tasks", ".tasks.jsonl"], "is no pool"),
+        (["--tasks", POOL, "--tasks", POOL], "names the pool x twice, {root}/pool/x.tasks.jsonl"),
     ],
 )
 def test_tasks_that_cannot_be_served_are_one_sentence(
-    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / POOL).parent.mkdir()
+    (tmp_path / POOL).write_text("")
     assert service.main(arguments) == 1
     said = capsys.readouterr().err
-    assert why in said and said.count("\n") == 1
-
-
-# ---- the command line --------------------------------------------------------------------------
-
-
-def test_make_and_report_say_what_is_in_a_pool(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = ["few", "--folder", str(tmp_path)]
-    knobs = ["--tasks", "4", "--processes", "1", "--categories", "base", "--turns", "2"]
-    assert command_line.main(["make", *folder, "--split", str(SPLIT), *knobs]) == 0
-    made_text = capsys.readouterr().out
-    assert command_line.main(["report", *folder]) == 0
-    assert capsys.readouterr().out == made_text
-    assert "multi_turn_base" in made_text and "4 of" in made_text
-    report = json.loads((tmp_path / "few.report.json").read_text())
-    assert report["tasks"] == 4 and report["turns_with_calls_mean"] == 2
-    assert report["split_sha256"] == sha256_of(SPLIT)
-    task_file(tmp_path, "few").write_text("")
-    assert command_line.main(["report", *folder]) == 1
-    assert "is not the report of" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "cannot read --split"),
-        ("{", "cannot read --split"),
-        ('["multi_turn_base_0"]', "is no split: it needs the lists 'train' and 'val'"),
-        ('{"train": ["x"], "val": []}', "unknown task 'x'"),
-        ('{"train": [], "val": []}', "no training task has one of these tool classes"),
-    ],
-)
-def test_a_split_that_cannot_be_used_is_one_sentence(
-    content: str | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    split = tmp_path / "split.json"
-    if content is not None:
-        split.write_text(content)
-    arguments = ["make", "x", "--split", str(split), "--folder", str(tmp_path / "pools")]
-    assert command_line.main(arguments) == 1
-    said = capsys.readouterr().err
-    assert why in said and said.count("\n") == 1
-    assert not (tmp_path / "pools").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--tasks", "0"),
-        ("--turns", "3-2"),
-        ("--calls", "0-1"),
-        ("--classes", "Math"),
-        ("--categories", "base,miss"),
-        ("--indirect", "2"),
-    ],
-)
-def test_a_knob_that_cannot_be_is_refused(
-    option: str, value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command_line.main(["make", "x", "--split", str(SPLIT), option, value])
-    assert ended.value.code == 2
-    assert f"argument {option}: " in capsys.readouterr().err
-
-
-def test_there_is_no_report_without_a_pool(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["report", "none", "--folder", "no/such"]) == 1
-    assert "there is no pool none" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        command_line.main(["report", "../x"])
-
-
-def test_too_few_tasks_are_an_error_that_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = proposer(Knobs())
-    monkeypatch.setattr(few, "attempt", lambda number: Refused("it rains"))
-    with pytest.raises(BadPool, match=r"only 0 of 2 tasks in 60 attempts.*60 times: it rains"):
-        making.make(few, "x", 2, processes=1)
-
-
-def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "tests.report.json").mkdir()
-    with pytest.raises(BadPool, match="cannot write the pool"):
-        making.write(made(FEW), tmp_path, "tests")
-    assert [path.name for path in tmp_path.iterdir()] == ["tests.report.json"]
-
-
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    module = "env_service.environments.bfcl.synthesis"
-    command = [sys.executable, "-m", module, "make", "x", "--split", str(SPLIT), "--processes", "2"]
-    making_it = subprocess.Popen(
-        [*command, "--folder", str(tmp_path), "--tasks", "100000"],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while len(workers := children(making_it.pid)) < 2:
-        assert time.monotonic() < deadline and making_it.poll() is None
-        time.sleep(0.05)
-    time.sleep(0.5)
-    os.killpg(making_it.pid, signal.SIGINT)
-    _, said = making_it.communicate(timeout=30)
-    assert making_it.returncode == 130
-    assert said == "synthesis: interrupted; nothing was written\n"
-    assert not any(map(is_running, workers)) and not [*tmp_path.iterdir()]
+    assert why.format(root=tmp_path) in said and said.count("\n") == 1
 
 
 def test_a_generator_of_the_same_seed_says_the_same() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import SPLIT, made, sides
+from synthetic import SPLIT, made, proposer, sides
 
 from env_service.environments.base import EpisodeOptions, TaskFile
 from env_service.environments.bfcl.environment import BfclEnvironment
@@ -20,7 +20,6 @@ from env_service.environments.bfcl.synthesis import __main__ as command_line
 from env_service.environments.bfcl.synthesis import candidates as module
 from env_service.environments.bfcl.synthesis.candidates import FromFile
 from env_service.environments.bfcl.synthesis.confined import Stopped, run_confined
-from env_service.environments.bfcl.synthesis.filters import usable_seeds
 from env_service.environments.bfcl.synthesis.pool import read_tasks, sha256_of, task_file
 from env_service.environments.bfcl.synthesis.proposals import Candidate, Knobs
 from env_service.environments.bfcl.tasks import CATEGORIES, reference_calls
@@ -33,8 +32,9 @@ from seal.records.json_lines import append_json_lines
 
 AUTHOR = "a model"
 BASE, MISS_FUNC, MISS_PARAM, _ = CATEGORIES
-TRAINING, OTHERS = sides()
-SEEDS = usable_seeds([task for task in TRAINING if task.category == BASE], OTHERS)
+TRAINING, OTHERS = sides().lending, sides().others
+PROPOSER = proposer(Knobs())
+SEEDS = PROPOSER.seeds
 FILES = next(seed for seed in SEEDS if "GorillaFileSystem" in seed.involved_classes)
 MATH = next(seed for seed in SEEDS if "MathAPI" in seed.involved_classes)
 
@@ -66,7 +66,7 @@ def proposed(*tasks: Turns, seed: str = FILES.task_id, **more: Any) -> Proposed:
 
 def outcome(line: Proposed, **pools: Any) -> Candidate | str:
     """The task, or why there is none."""
-    (attempt,) = FromFile([line], SEEDS, OTHERS, pools, "a hash").attempts()
+    (attempt,) = FromFile([line], PROPOSER, pools).attempts()
     assert attempt.author == AUTHOR
     return attempt.outcome if isinstance(attempt.outcome, Candidate) else str(attempt.outcome)
 
@@ -77,7 +77,7 @@ def write(path: Path, *lines: Proposed) -> Path:
 
 
 def make(folder: Path, name: str, *arguments: str) -> int:
-    own = ["make", name, "--split", str(SPLIT), "--folder", str(folder)]
+    own = ["make", name, "--split", str(SPLIT), "--root", str(folder)]
     return command_line.main([*own, *arguments])
 
 
@@ -87,11 +87,11 @@ def make(folder: Path, name: str, *arguments: str) -> int:
 def test_a_candidate_that_is_kept_plays_in_an_episode(tmp_path: Path) -> None:
     file = write(tmp_path / "c.jsonl", proposed(GOOD))
     assert make(tmp_path, "told", "--candidates", str(file)) == 0
-    path = task_file(tmp_path, "told")
+    path = task_file("told", tmp_path)
     (task,) = read_tasks(path)
     scenario = FILES.task_id.rpartition("_")[2]
     assert task.task_id == f"synthetic_told_000000_{scenario}"
-    environment = BfclEnvironment(TaskFile("bfcl", str(path), sha256_of(path)))
+    environment = BfclEnvironment([TaskFile("bfcl", "told", str(path), sha256_of(path))])
     for calls, reward in ((reference_calls(task), 1.0), ([[GOOD[0][1][0]], []], 0.0)):
         options = EpisodeOptions("eval", INITIAL, "hermes", "structured")
         episode = environment.create(task.task_id, options)
@@ -126,7 +126,7 @@ def test_a_pool_is_made_the_same_again_and_counts_by_author(
     contents = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         assert make(folder, "told", "--candidates", str(file)) == 0
-        contents.append({path.name: path.read_bytes() for path in folder.iterdir()})
+        contents.append({p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()})
     assert contents[0] == contents[1]
     report = json.loads(contents[0]["told.report.json"])
     assert report["refused_by_author"] == {
@@ -146,7 +146,7 @@ def test_a_file_of_which_nothing_is_kept_makes_no_pool(
     assert "none of 1 candidates was kept (a model: the reference cannot be read, 1 times)" in (
         capsys.readouterr().err
     )
-    assert not task_file(tmp_path, "told").exists()
+    assert not task_file("told", tmp_path).exists()
 
 
 @pytest.mark.parametrize(
@@ -220,13 +220,14 @@ def test_only_seeds_that_lend_their_worlds_are_used(seed: str) -> None:
     assert outcome(proposed(GOOD, seed=seed)) == "its seed lends no world"
 
 
-def test_a_program_or_a_message_of_the_evaluation_side_is_refused() -> None:
-    world = replace(_EVALUATED, task_id="multi_turn_base_999")  # were it a seed
-    texts = [turn[0]["content"] for turn in world.turns]
-    turns = list(zip(texts, map(list, reference_calls(world)), strict=True))
-    source = FromFile([proposed(turns, seed=world.task_id)], [world], OTHERS, {}, "a hash")
-    (attempt,) = source.attempts()
-    assert str(attempt.outcome) == "it contains an evaluation program"
+def test_a_program_or_a_message_of_the_evaluation_side_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = [turn[0]["content"] for turn in _EVALUATED.turns]
+    turns = list(zip(texts, map(list, reference_calls(_EVALUATED)), strict=True))
+    monkeypatch.setattr(PROPOSER, "seeds", [_EVALUATED])  # were it a seed
+    assert outcome(proposed(turns, seed=_EVALUATED.task_id)) == "it contains an evaluation program"
+    monkeypatch.undo()
     assert isinstance(outcome(proposed([ALPHA])), Candidate)
     names = {name for owner in FILES.involved_classes for name in tool_names(owner)}
     words = next(
@@ -249,7 +250,7 @@ def test_a_call_that_never_returns_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     endless = [("Compute 9 to the 999999999.", [call("power", base=9, exponent=999999999)])]
     started = time.monotonic()
     line = proposed(endless, [ALPHA], seed=MATH.task_id)
-    first, second = FromFile([line], SEEDS, OTHERS, {}, "a hash").attempts()
+    first, second = FromFile([line], PROPOSER, {}).attempts()
     assert str(first.outcome) in ("it takes too long", "it takes too much memory")
     assert time.monotonic() - started < 30
     # The next one runs in a new process.
@@ -284,7 +285,7 @@ def test_other_words_for_a_task_are_kept(category: str) -> None:
     assert kept.task.reference == one.task.reference
     assert kept.task.held_out_docs == one.task.held_out_docs
     assert kept.task.category == category
-    want = {**asdict(one.provenance), "author": AUTHOR, "split_sha256": "a hash"}
+    want = {**asdict(one.provenance), "author": AUTHOR, "split_sha256": PROPOSER.split_sha256}
     assert asdict(kept.provenance) == want
 
 
@@ -315,14 +316,14 @@ def test_a_value_that_is_to_be_missing_is_not_given() -> None:
 def test_a_pool_is_reworded_from_its_file(tmp_path: Path) -> None:
     knobs = ("--tasks", "3", "--categories", "base", "--indirect", "0", "--processes", "1")
     assert make(tmp_path, "drawn", *knobs) == 0
-    tasks = read_tasks(task_file(tmp_path, "drawn"))
+    tasks = read_tasks(task_file("drawn", tmp_path))
     lines = [
         reworded(task.task_id, [f"Well then: {turn[0]['content']}" for turn in task.turns])
         for task in tasks
     ]
     file = write(tmp_path / "c.jsonl", *lines)
     assert make(tmp_path, "told", "--candidates", str(file)) == 0
-    again = read_tasks(task_file(tmp_path, "told"))
+    again = read_tasks(task_file("told", tmp_path))
     assert [task.reference for task in again] == [task.reference for task in tasks]
     assert [task.task_id.replace("drawn", "told") for task in tasks] == [
         task.task_id for task in again

@@ -434,11 +434,11 @@ def test_the_synthesiser_keeps_what_is_good_and_counts_the_lies(
     with serving(answer) as served:
         assert explore(served, "--seeds", "2", "--per-seed", "7", "--concurrency", "1")[0] == 0
     made = program("env_service.environments.bfcl.synthesis", "make", "told", "--split", str(SPLIT))
-    made += ["--candidates", str(tmp_path / "c.jsonl"), "--folder", str(tmp_path)]
+    made += ["--candidates", str(tmp_path / "c.jsonl"), "--root", str(tmp_path)]
     done = subprocess.run(made, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert "of liar" in done.stdout and "1 of 16" in done.stdout
-    report = json.loads((tmp_path / "told.report.json").read_text())
+    report = json.loads((tmp_path / "data/synthetic/told.report.json").read_text())
     assert report["authors"] == {"liar": 1}
     assert {*report["refused_by_author"]["liar"]} == WHY
     assert sum(report["refused"].values()) == 15

@@ -286,7 +286,7 @@ def test_progress_is_told_when_more_prompts_have_ended(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(tq, "kv_list", polled)
     monkeypatch.setattr("seal.train.replay.PROGRESS_EVERY_S", 0.0)
-    buffer = WholeGroupReplayBuffer(load_recipe(EXP / "SEAL.yaml", []), lambda prompts: None)
+    buffer = WholeGroupReplayBuffer(load_recipe(EXP / "SEAL.yaml", []), lambda groups: None)
     told: list[tuple[int, int]] = []
     buffer.on_progress = lambda ended, of: told.append((ended, of))
     for _ in range(4):

@@ -1,7 +1,7 @@
 """BFCL V3 multi-turn as an environment of the service.
 
 In: split names and task ids. Out: task ids and live episodes. The self check replays references
-that use all tool classes. A pool of synthetic tasks (synthesis/) is played beside the 800.
+that use all tool classes. Pools of synthetic tasks (synthesis/) are played beside the 800.
 """
 
 import json
@@ -16,7 +16,7 @@ from env_service.environments.base import (
     UnknownTask,
 )
 from env_service.environments.bfcl.episode import BfclEpisode
-from env_service.environments.bfcl.synthesis.pool import BadPool, read_tasks, sha256_of
+from env_service.environments.bfcl.synthesis.pool import BadPool, is_of, read_tasks, sha256_of
 from env_service.environments.bfcl.tasks import (
     BfclTask,
     load_tasks,
@@ -32,25 +32,27 @@ SPLIT_FILE = Path(__file__).parents[3] / "data" / "bfcl_400_split.json"
 
 
 SYNTHETIC = "synthetic"
-"""Split of the tasks of a pool."""
+"""Split of the tasks of all pools."""
 
 
 class BfclEnvironment:
-    """All 800 tasks, loaded once, and those of a pool.
+    """All 800 tasks, loaded once, and those of pools.
 
     Args:
-        pool: A file that synthesis/ has made.
+        pools: Files that synthesis/ has made, each of another name.
 
     Raises:
-        SelfCheckFailed: The pool cannot be played.
+        SelfCheckFailed: A pool cannot be played.
     """
 
-    def __init__(self, pool: TaskFile | None = None) -> None:
+    def __init__(self, pools: Sequence[TaskFile] = ()) -> None:
         self._tasks = load_tasks()
-        self._synthetic = _synthetic_tasks(pool) if pool is not None else {}
+        self._synthetic = {
+            task_id: task for pool in pools for task_id, task in _synthetic_tasks(pool).items()
+        }
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """Task ids of "all", which is BFCL's 800, of a pool, or of a split of SPLIT_FILE."""
+        """Task ids of "all", which is BFCL's 800, of all pools, or of a split of SPLIT_FILE."""
         own = {"all": tuple(self._tasks)}
         if self._synthetic:
             own[SYNTHETIC] = tuple(self._synthetic)
@@ -107,6 +109,13 @@ def _synthetic_tasks(pool: TaskFile) -> Mapping[str, BfclTask]:
         # A pool made again under a running service would give old ids to new tasks.
         if sha256_of(path) != pool.sha256:
             raise SelfCheckFailed(f"bfcl: {path} is not what it was when the service started")
-        return {task.task_id: task for task in read_tasks(path)}
+        tasks = {task.task_id: task for task in read_tasks(path)}
     except (BadPool, OSError) as error:
         raise SelfCheckFailed(f"bfcl: {error}") from error
+    for task_id in tasks:
+        if not is_of(task_id, pool.pool):
+            raise SelfCheckFailed(
+                f"bfcl: {path} has the task {task_id}, which is not of the pool {pool.pool}; give "
+                "the file its name back, or make the pool again"
+            )
+    return tasks

@@ -16,6 +16,7 @@ from seal.launch import known_keys, values
 from seal.launch import recipe as recipes
 from seal.launch.recipe import EXP, RecipeError, load_recipe, refuse_contradictions
 from seal.launch.verl_keys import ACTS_WITH, KINDS, NEVER_ACTS
+from seal.settings.rules import contradictions
 from seal.settings.sections import EnvService, Launcher, Seal, Settings, read_settings
 from seal.study.definition import load_study
 
@@ -81,6 +82,11 @@ def test_what_a_study_runs_is_accepted(path: Path) -> None:
         ({"trainer__logger": ["consol"]}, "trainer.logger[0]=consol: expected one of wandb"),
         ({"trainer__save_freq": 2.5}, "trainer.save_freq=2.5: expected a whole number"),
         ({"data__shuffle": "no"}, "data.shuffle=no: expected true or false"),
+        ({"data__synthetic_tasks": "a b"}, "data.synthetic_tasks=a b: expected text of the form"),
+        ({"data__synthetic_share": 1.5}, "data.synthetic_share=1.5: expected a number of at most"),
+        ({"data__synthetic_refresh": 0}, "data.synthetic_refresh=0: expected a whole number"),
+        ({"data__synthetic_steering": -1}, "synthetic_steering=-1: expected a number of at least"),
+        ({"data__synthetic_choice": "all"}, "synthetic_choice=all: expected one of failures, sh"),
         ({"actor_rollout_ref__rollout__top_p": 0}, "rollout.top_p=0: expected a number above 0"),
         ({"actor_rollout_ref__rollout": 3}, "actor_rollout_ref.rollout=3: expected a section"),
         ({"algorithm__adv_estimator": "gae"}, "adv_estimator=gae: expected one of grpo"),
@@ -129,6 +135,38 @@ def test_contradictions_are_all_named(quickstart: DictConfig) -> None:
         refuse_contradictions(made)
     assert "seal.start_gate" not in str(refused.value)
     refuse_contradictions(quickstart)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({}, []),
+        ({"tasks": "a", "share": 0.5}, []),
+        ({"tasks": "a", "share": 1, "refresh": 2, "choice": "shuffled"}, []),
+        ({"share": 0.5}, ["synthetic_share=0.5 needs a pool"]),
+        ({"tasks": "a"}, ["synthetic_tasks=a does not act with data.synthetic_share=0"]),
+        ({"refresh": 1}, ["synthetic_refresh=1 does not act without a pool"]),
+        (
+            {"tasks": "a", "share": 1.0, "choice": "shuffled"},
+            ["shuffled does not act with data.synthetic_refresh=null"],
+        ),
+        (
+            {"share": 0.5, "refresh": 1},
+            ["synthetic_share=0.5 needs", "synthetic_refresh=1 does not act"],
+        ),
+    ],
+)
+def test_settings_of_synthetic_tasks_go_together(
+    quickstart: DictConfig, changes: dict[str, Any], reasons: list[str]
+) -> None:
+    made = copy.deepcopy(quickstart)
+    # Whatever the quickstart has.
+    none = {"tasks": None, "share": 0.0, "refresh": None, "choice": "failures"}
+    for key, value in (none | changes).items():
+        made.data[f"synthetic_{key}"] = value
+    found = contradictions(read_settings(made))
+    assert len(found) == len(reasons)
+    assert all(reason in sentence for reason, sentence in zip(reasons, found, strict=True))
 
 
 def sections(kind: type, key: str) -> dict[str, set[str]]:

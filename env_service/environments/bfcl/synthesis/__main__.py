@@ -1,4 +1,4 @@
-"""Make pools of synthetic tasks from the training side of a split, and say what is in them.
+"""Make pools of synthetic tasks from one side of a split, and say what is in them.
 
     .venv-bfcl/bin/python -m env_service.environments.bfcl.synthesis make NAME \
         --split data/bfcl_clean_split.json --tasks 2000 --seed 1
@@ -12,7 +12,6 @@ The service plays the tasks of a pool: python -m env_service --env bfcl --tasks 
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -24,15 +23,18 @@ from pathlib import Path
 from env_service.environments.bfcl.synthesis import making
 from env_service.environments.bfcl.synthesis.candidates import FromFile, read_candidates
 from env_service.environments.bfcl.synthesis.pool import (
-    FOLDER,
+    ROOT,
     BadPool,
+    read_tasks,
     report_file,
     sha256_of,
+    table_file,
     task_file,
 )
 from env_service.environments.bfcl.synthesis.proposals import Knobs, Proposer
 from env_service.environments.bfcl.synthesis.report import text_of
-from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, load_tasks
+from env_service.environments.bfcl.synthesis.sides import SIDES, read_sides
+from env_service.environments.bfcl.tasks import CATEGORIES
 from env_service.environments.bfcl.tool_classes import TOOL_CLASSES
 
 INTERRUPTED = 130
@@ -64,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _make(args: argparse.Namespace) -> None:
     started = time.monotonic()
-    training, others, split_sha256 = _sides(args.split)
+    sides = read_sides(args.split, args.side)
     knobs = Knobs(
         seed=args.seed,
         categories=args.categories,
@@ -73,51 +75,40 @@ def _make(args: argparse.Namespace) -> None:
         calls=args.calls,
         indirect_share=args.indirect,
     )
-    proposer = Proposer(training, others, knobs, split_sha256)
+    if args.name in args.apart_from:
+        raise BadPool(f"--apart-from {args.name}: a pool cannot be kept apart from itself")
+    paths = {name: task_file(name, args.root) for name in args.apart_from}
+    tasks = [task for path in paths.values() for task in read_tasks(path)]
+    earlier = {name: sha256_of(path) for name, path in paths.items()}
+    proposer = Proposer(sides, knobs, earlier, tasks)
     if args.candidates is None:
         draft = making.make(proposer, args.name, args.tasks, args.processes)
     else:
-        lines, pools = read_candidates(args.candidates, args.folder)
-        source = FromFile(lines, proposer.seeds, others, pools, split_sha256)
-        draft = making.make_from(source.attempts(), args.name)
-    making.write(draft, args.folder, args.name)
+        lines, pools = read_candidates(args.candidates, args.root)
+        draft = making.make_from(FromFile(lines, proposer, pools), args.name)
+    making.write(draft, args.name, args.root)
     sys.stderr.write(
-        f"synthesis: {task_file(args.folder, args.name)} in {time.monotonic() - started:.0f} s\n"
+        f"synthesis: {task_file(args.name, args.root)} in {time.monotonic() - started:.0f} s; "
+        f"for the trainer: {table_file(args.name, args.root)}\n"
     )
 
 
 def _report(args: argparse.Namespace) -> dict[str, object]:
-    path, tasks = report_file(args.folder, args.name), task_file(args.folder, args.name)
+    path = report_file(args.name, args.root)
+    contents = {
+        "tasks_sha256": task_file(args.name, args.root),
+        "table_sha256": table_file(args.name, args.root),
+    }
     try:
         report: dict[str, object] = json.loads(path.read_text("utf-8"))
-        if report["tasks_sha256"] != sha256_of(tasks):
-            raise BadPool(f"{path} is not the report of {tasks}; make the pool again")
+        for key, content in contents.items():
+            if report[key] != sha256_of(content):
+                raise BadPool(f"{path} is not the report of {content}; make the pool again")
     except FileNotFoundError as error:
         raise BadPool(f"there is no pool {args.name}: {error.filename} is missing") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadPool(f"cannot read {path}: {error}") from None
     return report
-
-
-def _sides(path: Path) -> tuple[list[BfclTask], list[BfclTask], str]:
-    """Training tasks, evaluation and development tasks, and the hash of the split's file."""
-    try:
-        content = path.read_bytes()
-        split = json.loads(content)
-    except (OSError, ValueError) as error:
-        raise BadPool(f"cannot read --split {path}: {error}") from None
-    if not isinstance(split, dict) or not all(
-        isinstance(split.get(side), list) for side in ("train", "val")
-    ):
-        raise BadPool(f"{path} is no split: it needs the lists 'train' and 'val'")
-    known = load_tasks()
-    sides = {name: split.get(name, []) for name in ("train", "val", "development")}
-    for task_id in (name for ids in sides.values() for name in ids):
-        if task_id not in known:
-            raise BadPool(f"unknown task {task_id!r} in {path}; one is multi_turn_base_0")
-    tasks = {name: [known[task_id] for task_id in ids] for name, ids in sides.items()}
-    sha256 = hashlib.sha256(content).hexdigest()
-    return tasks["train"], tasks["val"] + tasks["development"], sha256
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -132,15 +123,30 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     for command in (make, report):
         command.add_argument("name", type=_name, help="name of the pool")
         command.add_argument(
-            "--folder", type=Path, default=FOLDER, help="where pools are kept (%(default)s)"
+            "--root", type=Path, default=ROOT, help="project folder of the pool (%(default)s)"
         )
     add = make.add_argument
     add("--split", type=Path, required=True, help="JSON file with the lists train and val")
     add(
+        "--side",
+        choices=SIDES,
+        default=SIDES[0],
+        help="side of the split that lends the seeds; nothing of the others is in the pool "
+        "(%(default)s)",
+    )
+    add(
+        "--apart-from",
+        type=_name,
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="pools made before, of which this one has no task and no three calls in a row",
+    )
+    add(
         "--candidates",
         type=Path,
         metavar="FILE",
-        help="keep those of this file that pass (all of the options below are for drawn tasks)",
+        help="keep those of this file that pass (the options below are for drawn tasks)",
     )
     add("--tasks", type=_count, default=2000, help="tasks to make (%(default)s)")
     add("--seed", type=int, default=1, help="seed (%(default)s)")

@@ -22,7 +22,6 @@ from env_service.environments.bfcl.demonstrations.variants import leaves
 from env_service.environments.bfcl.execution import ToolExecutor
 from env_service.environments.bfcl.synthesis.categories import Turn, with_turns
 from env_service.environments.bfcl.synthesis.confined import Stopped, run_confined
-from env_service.environments.bfcl.synthesis.filters import EvaluationSide, check_words
 from env_service.environments.bfcl.synthesis.pool import (
     BadPool,
     Provenance,
@@ -30,14 +29,12 @@ from env_service.environments.bfcl.synthesis.pool import (
     read_tasks,
     task_file,
 )
-from env_service.environments.bfcl.synthesis.proposals import Candidate
+from env_service.environments.bfcl.synthesis.proposals import Candidate, Proposer
 from env_service.environments.bfcl.synthesis.sampler import same_state
 from env_service.environments.bfcl.synthesis.sources import Leaf, content_of, values_of
 from env_service.environments.bfcl.synthesis.targets import targets_of
 from env_service.environments.bfcl.synthesis.verification import (
-    Execution,
     Refused,
-    checked,
     parsed,
 )
 from env_service.environments.bfcl.synthesis.wording import fingerprint, spoken
@@ -67,26 +64,24 @@ class FromFile:
 
     Args:
         lines: Of the file.
-        seeds: Training tasks that lend their worlds.
-        others: Evaluation and development tasks.
+        proposer: Has the seeds, and what the tasks are compared with.
         pools: Tasks that are reworded, by id.
-        split_sha256: Hash of the split's file.
     """
 
     def __init__(
-        self,
-        lines: Sequence[Proposed],
-        seeds: Iterable[BfclTask],
-        others: Iterable[BfclTask],
-        pools: Mapping[str, PoolTask],
-        split_sha256: str,
+        self, lines: Sequence[Proposed], proposer: Proposer, pools: Mapping[str, PoolTask]
     ) -> None:
+        self.origin = proposer.origin
+        """What the report says of it."""
         self._lines = lines
         self._written = [(line, candidate) for line in lines for candidate in line.candidates]
-        self._seeds = {seed.task_id: seed for seed in seeds}
-        self._evaluation = EvaluationSide(others)
+        self._seeds = {seed.task_id: seed for seed in proposer.seeds}
+        self._proposer = proposer
         self._pools = pools
-        self._split_sha256 = split_sha256
+
+    def __len__(self) -> int:
+        """Number of attempts."""
+        return len(self._written) + sum(sum(line.unreadable.values()) for line in self._lines)
 
     def attempts(self) -> Iterator[Attempt]:
         """What became of each candidate, after what was not even one, in the file's order."""
@@ -117,7 +112,7 @@ class FromFile:
         calls = [tuple(turn) for turn in parsed(task)]
         task = with_turns(seed, list(map(Turn, texts, calls)))
         _fits_the_schemas(task)
-        execution = self._checked(task)
+        execution = self._proposer.checked(task)
         result_calls, changing_calls = _counts(task)
         return Candidate(
             task,
@@ -132,7 +127,7 @@ class FromFile:
                 changing_calls=changing_calls,
                 targets=targets_of(task, execution),
                 results_sha256=hashlib.sha256(json.dumps(execution.results).encode()).hexdigest(),
-                split_sha256=self._split_sha256,
+                split_sha256=self._proposer.split_sha256,
                 wording_sha256=fingerprint(),
                 bfcl_eval=version("bfcl_eval"),
             ),
@@ -151,23 +146,18 @@ class FromFile:
         if task.turns == before.turns:
             raise Refused("it has the words of the task that it rewords")
         _gives_nothing_early(task, before)
-        self._checked(task)
+        self._proposer.checked(task)
         return Candidate(
-            task, replace(provenance, author=line.author, split_sha256=self._split_sha256)
+            task, replace(provenance, author=line.author, split_sha256=self._proposer.split_sha256)
         )
 
-    def _checked(self, task: BfclTask) -> Execution:
-        check_words(task)
-        self._evaluation.check(task)
-        return checked(task)
 
-
-def read_candidates(path: Path, folder: Path) -> tuple[list[Proposed], dict[str, PoolTask]]:
+def read_candidates(path: Path, root: Path) -> tuple[list[Proposed], dict[str, PoolTask]]:
     """The lines of a file of candidates, and the tasks of the pools that it rewords.
 
     Args:
         path: The file.
-        folder: Where pools are kept.
+        root: The project's folder, below which pools are kept.
 
     Raises:
         BadPool: The file or a pool cannot be read, or it has no line.
@@ -180,7 +170,7 @@ def read_candidates(path: Path, folder: Path) -> tuple[list[Proposed], dict[str,
         raise BadPool(f"--candidates {path} is empty; scripts/explore.py writes such a file")
     pools: dict[str, PoolTask] = {}
     for name in dict.fromkeys(line.pool for line in lines if line.pool):
-        file = task_file(folder, name)
+        file = task_file(name, root)
         for task, row in zip(read_tasks(file), read_rows(file), strict=True):
             pools[task.task_id] = task, from_json(Provenance, row["provenance"])
     return lines, pools

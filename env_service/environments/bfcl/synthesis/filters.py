@@ -3,13 +3,16 @@
 In: the tasks of a split, then candidates that were verified. Out: seeds that may be used
 (`usable_seeds`), and for each candidate the reason why it is refused, if any.
 
-A seed is used only if no class of it begins in a state from which an evaluation or development task
-begins: the scenario split alone does not ensure that. A program is refused that is an evaluation
-program or contains one of two or more calls in order, or a run of RUN calls of one. (Single calls
-are shared by nature: many tools take no arguments.) A text is refused that has WORDS words in a row
-of an evaluation message, or that names a tool by its identifier.
+What is called the evaluation here is every side of the split but the one that lends the seeds. A
+seed is used only if no class of it begins in a state from which an evaluation task begins: the
+scenario split alone does not ensure that. A program is refused that is an evaluation program or
+contains one of two or more calls in order, or a run of RUN calls of one. (Single calls are shared
+by nature: many tools take no arguments.) A text is refused that has WORDS words in a row of an
+evaluation message, or that names a tool by its identifier. Pools made before are compared more
+loosely (`EarlierPools`).
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,10 +36,10 @@ Written: TypeAlias = str
 
 
 class EvaluationSide:
-    """Programs and texts of the tasks that measure a policy.
+    """Programs and texts of the tasks of the other sides.
 
     Args:
-        tasks: Evaluation and development tasks.
+        tasks: These tasks.
     """
 
     def __init__(self, tasks: Iterable[BfclTask]) -> None:
@@ -70,7 +73,7 @@ class EvaluationSide:
 
 
 class Kept:
-    """The tasks of the pool so far."""
+    """Tasks that are there already: those of the pool so far, or of another one."""
 
     def __init__(self) -> None:
         self._programs: set[tuple[Written, ...]] = set()
@@ -82,22 +85,61 @@ class Kept:
         Raises:
             Refused: It is there already, or one that is nearly the same.
         """
-        program = program_of(task)
-        if program in self._programs:
+        self.check(task)
+        self._programs.add(program_of(task))
+        self._texts.setdefault(_tools(task), []).append(_vocabulary(task))
+
+    def check(self, task: BfclTask) -> None:
+        """See whether a task is there.
+
+        Raises:
+            Refused: It is, or one that is nearly the same.
+        """
+        if program_of(task) in self._programs:
             raise Refused("its program is there already")
-        tools = tuple(call.name for call in _calls(task))
-        words = frozenset(word for text in _messages(task) for word in _words(text))
-        alike = self._texts.setdefault(tools, [])
+        words, alike = _vocabulary(task), self._texts.get(_tools(task), [])
         if any(len(words & other) >= SIMILAR * len(words | other) for other in alike):
             raise Refused("nearly the same task is there already")
-        self._programs.add(program)
-        alike.append(words)
 
 
-def usable_seeds(training: Iterable[BfclTask], others: Iterable[BfclTask]) -> list[BfclTask]:
-    """Training tasks that begin in states from which no evaluation or development task begins."""
+class EarlierPools:
+    """Pools that were made before, from which this one is kept apart.
+
+    A task of theirs, or nearly one, is refused, and so is a run of RUN calls of one. Words are not
+    compared one by one: pools are worded by the same sentences, so that nine of ten tasks have
+    eight words in a row of a pool of 2,000.
+
+    Args:
+        tasks: Their tasks.
+    """
+
+    def __init__(self, tasks: Iterable[BfclTask]) -> None:
+        self._kept = Kept()
+        self._runs: set[tuple[Written, ...]] = set()
+        for task in tasks:
+            self._runs.update(_in_a_row(program_of(task), RUN))
+            # Two pools may have the same task.
+            with contextlib.suppress(Refused):
+                self._kept.add(task)
+
+    def check(self, task: BfclTask) -> None:
+        """Compare a candidate with them.
+
+        Raises:
+            Refused: The candidate has too much of one of their tasks.
+        """
+        if not self._runs.isdisjoint(_in_a_row(program_of(task), RUN)):
+            raise Refused("it has a run of an earlier pool's program")
+        try:
+            self._kept.check(task)
+        except Refused as reason:
+            raise Refused(f"in an earlier pool: {reason}") from None
+
+
+def usable_seeds(lending: Iterable[BfclTask], others: Iterable[BfclTask]) -> list[BfclTask]:
+    """Tasks of a side that begin in states from which no task of the other sides begins."""
     taken = {state for task in others for state in _states(task)}
-    return [task for task in training if taken.isdisjoint(_states(task))]
+    return [task for task in lending if taken.isdisjoint(_states(task))]
 
 
 def check_words(task: BfclTask) -> None:
@@ -126,6 +168,14 @@ def _calls(task: BfclTask) -> list[ToolCall]:
 
 def _messages(task: BfclTask) -> Iterator[str]:
     return (message["content"] for turn in task.turns for message in turn)
+
+
+def _tools(task: BfclTask) -> tuple[str, ...]:
+    return tuple(call.name for call in _calls(task))
+
+
+def _vocabulary(task: BfclTask) -> frozenset[str]:
+    return frozenset(word for text in _messages(task) for word in _words(text))
 
 
 def _words(text: str) -> tuple[str, ...]:

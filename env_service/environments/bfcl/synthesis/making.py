@@ -1,34 +1,37 @@
 """Makes a pool: attempts in several processes, the kept ones in order, all files or none.
 
-In: a proposer and how many tasks are wanted. Out: the pool's two files. They are the same, byte for
-byte, whatever the number of processes, because an attempt depends on its number alone and attempts
-are looked at in order.
+In: a proposer and how many tasks are wanted. Out: the pool's three files. They are the same, byte
+for byte, whatever the number of processes, because an attempt depends on its number alone and
+attempts are looked at in order.
 """
 
 import contextlib
 import ctypes
 import json
-import math
 import multiprocessing
 import signal
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from env_service.environments.bfcl.synthesis.candidates import Attempt
+from tqdm import tqdm
+
+from env_service.environments.bfcl.synthesis.candidates import FromFile
 from env_service.environments.bfcl.synthesis.filters import Kept
 from env_service.environments.bfcl.synthesis.pool import (
-    PREFIX,
+    ROOT,
     BadPool,
+    id_of,
     line_of,
     report_file,
+    table_file,
+    table_line,
     task_file,
 )
 from env_service.environments.bfcl.synthesis.proposals import AUTHOR, Candidate, Proposer
-from env_service.environments.bfcl.synthesis.report import report_on
+from env_service.environments.bfcl.synthesis.report import Origin, report_on
 from env_service.environments.bfcl.synthesis.verification import Refused
 from seal.records.whole_file import whole_file
 
@@ -36,8 +39,8 @@ BATCH = 256
 """Attempts that are handed to the processes at once."""
 MOST_ATTEMPTS = 30
 """Attempts that may be made for each wanted task."""
-PROGRESS_S = 10.0
-"""Seconds between two lines of progress."""
+LOG_EVERY_S = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -45,6 +48,8 @@ _PR_SET_PDEATHSIG = 1
 class Draft:
     """A pool before it is written."""
 
+    origin: Origin
+    """What it was made from."""
     candidates: list[Candidate] = field(default_factory=list)
     """What was kept, with ids."""
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -52,7 +57,7 @@ class Draft:
 
     _kept: Kept = field(default_factory=Kept)
 
-    def take(self, author: str, outcome: Candidate | Refused, name: str) -> None:
+    def take(self, author: str, outcome: Candidate | Refused, name: str) -> bool:
         """Keep what an attempt has brought as a task of the pool `name`, or count why not."""
         try:
             if isinstance(outcome, Refused):
@@ -60,8 +65,9 @@ class Draft:
             self._kept.add(outcome.task)
         except Refused as reason:
             self.refused[author, str(reason)] += 1
-            return
+            return False
         self.candidates.append(_with_id(outcome, name, len(self.candidates)))
+        return True
 
     @property
     def attempts(self) -> int:
@@ -73,19 +79,21 @@ def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Draft:
     """Make attempts until enough tasks are kept.
 
     Raises:
-        BadPool: They cannot be draft.
+        BadPool: There is no seed, or too few attempts are kept.
     """
+    origin = proposer.origin
     if not proposer.seeds:
         raise BadPool(
-            "no training task has one of these tool classes and a state of its own; take more "
-            "--classes, or a split that keeps evaluation states apart (data/bfcl_clean_split.json)"
+            f"no base task of side {origin.side} has one of these tool classes and a state of its "
+            "own; take more --classes, or a split that keeps evaluation states apart "
+            "(data/bfcl_clean_split.json)"
         )
-    draft, progress = Draft(), _Progress(wanted)
-    for outcome in _attempts(proposer, wanted, processes):
-        draft.take(AUTHOR, outcome, name)
-        progress.show(len(draft.candidates))
-        if len(draft.candidates) == wanted:
-            return draft
+    draft = Draft(origin)
+    with _progress(wanted) as progress:
+        for outcome in _attempts(proposer, wanted, processes):
+            progress.update(draft.take(AUTHOR, outcome, name))
+            if len(draft.candidates) == wanted:
+                return draft
     (_, most), count = draft.refused.most_common(1)[0]
     raise BadPool(
         f"only {len(draft.candidates)} of {wanted} tasks in {draft.attempts} attempts; the most "
@@ -94,15 +102,17 @@ def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Draft:
     )
 
 
-def make_from(attempts: Iterable[Attempt], name: str) -> Draft:
+def make_from(source: FromFile, name: str) -> Draft:
     """Keep the candidates of a file that pass.
 
     Raises:
         BadPool: None does.
     """
-    draft = Draft()
-    for attempt in attempts:
-        draft.take(attempt.author, attempt.outcome, name)
+    draft = Draft(source.origin)
+    with _progress(len(source)) as progress:
+        for attempt in source.attempts():
+            draft.take(attempt.author, attempt.outcome, name)
+            progress.update()
     if not draft.candidates:
         reasons = "; ".join(
             f"{author}: {reason}, {count} times"
@@ -112,31 +122,38 @@ def make_from(attempts: Iterable[Attempt], name: str) -> Draft:
     return draft
 
 
-def write(draft: Draft, folder: Path, name: str) -> None:
-    """Write the pool's tasks and its report, both or none.
+def write(draft: Draft, name: str, root: Path = ROOT) -> None:
+    """Write the pool's tasks, the trainer's table and the report, all or none.
 
     Raises:
         BadPool: They cannot be written.
     """
     lines = "".join(line_of(kept.task, kept.provenance) for kept in draft.candidates)
-    report = report_on(name, lines, draft.refused)
+    table = "".join(table_line(kept.task, kept.provenance) for kept in draft.candidates)
+    report = report_on(name, lines, table, draft.origin, draft.refused)
     contents = {
-        task_file(folder, name): lines,
-        report_file(folder, name): json.dumps(report, indent=1) + "\n",
+        task_file(name, root): lines,
+        table_file(name, root): table,
+        report_file(name, root): json.dumps(report, indent=1) + "\n",
     }
+    complete = False
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         # Each file gets its name when the block ends.
         with contextlib.ExitStack() as written:
             for path, content in contents.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 written.enter_context(whole_file(path)).write_text(content, "utf-8")
+            complete = True
     except OSError as error:
+        for path in contents if complete else ():
+            # Some files have their names and others have not.
+            with contextlib.suppress(OSError):
+                path.unlink()
         raise BadPool(f"cannot write the pool: {error}") from None
 
 
 def _with_id(candidate: Candidate, name: str, number: int) -> Candidate:
-    scenario = candidate.provenance.seed_task.rpartition("_")[2]
-    task_id = f"{PREFIX}{name}_{number:06d}_{scenario}"
+    task_id = id_of(name, number, candidate.provenance.seed_task)
     return replace(candidate, task=replace(candidate.task, task_id=task_id))
 
 
@@ -172,21 +189,8 @@ def _attempt(number: int) -> Candidate | Refused:
     return _proposer.attempt(number)
 
 
-class _Progress:
-    """A line a few times a minute on standard error."""
-
-    def __init__(self, wanted: int) -> None:
-        self._wanted = wanted
-        self._start = self._shown = time.monotonic()
-
-    def show(self, kept: int) -> None:
-        now = time.monotonic()
-        if now - self._shown < PROGRESS_S:
-            return
-        self._shown = now
-        rate = kept / (now - self._start)
-        left = math.ceil((self._wanted - kept) / rate)
-        sys.stderr.write(
-            f"synthesis: {kept} of {self._wanted} tasks ({kept / self._wanted:.0%}), "
-            f"{rate:.0f} a second, about {left} s left\n"
-        )
+def _progress(wanted: int) -> "tqdm[None]":
+    """A bar on a terminal; elsewhere a line now and then, and none of what is soon done."""
+    every = 0.1 if sys.stderr.isatty() else LOG_EVERY_S
+    delay = 0.0 if sys.stderr.isatty() else LOG_EVERY_S
+    return tqdm(desc="tasks", total=wanted, unit="task", mininterval=every, delay=delay)

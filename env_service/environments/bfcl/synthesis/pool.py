@@ -1,12 +1,21 @@
-"""The file of a pool: one JSON line for each task, with its reference and where it comes from.
+"""The files of a pool of synthetic tasks.
 
-In: tasks and their provenance, or a path. Out: a line, or tasks that the environment can play. The
-file holds references, so it stays in the service's data folder, which is not committed. Tool docs
-are not in it: they are bfcl-eval's own, of the version that the line names.
+In: tasks and their provenance, or a path. Out: lines, or tasks that the environment can play.
+
+| file | what is in it |
+|---|---|
+| env_service/environments/bfcl/bfcl_data/synthetic/NAME.tasks.jsonl | tasks, for the service |
+| data/synthetic/NAME.jsonl | what the trainer may know of them: no reference |
+| data/synthetic/NAME.report.json | counts, shares, hashes |
+
+None is committed. Tool docs are in no file: they are bfcl-eval's own, of the version that a line
+names. Nor is the commit: the same arguments would give other bytes for an unrelated change. What a
+task depends on has its own hashes: the split, the wordings, the results.
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -14,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from env_service.environments.bfcl.tasks import BfclTask, class_docs, take_doc
+from seal.wire import SYNTHETIC_PREFIX
 
-FOLDER = Path(__file__).parents[1] / "bfcl_data" / "synthetic"
-"""Where pools are kept."""
-PREFIX = "synthetic_"
-"""How the id of every synthetic task begins; its last number is the scenario of its seed."""
+ROOT = Path(__file__).resolve().parents[4]
+"""The project's folder, below which pools are kept."""
 
 
 class BadPool(Exception):
@@ -32,7 +40,7 @@ class Provenance:
     author: str
     """Who proposed it."""
     seed_task: str
-    """The training task whose classes and initial state it has."""
+    """The task whose classes and initial state it has."""
     rng_seed: str
     """Seed of the generator that drew it."""
     calls: tuple[int, ...]
@@ -57,14 +65,46 @@ class Provenance:
     """Version of bfcl-eval."""
 
 
-def task_file(folder: Path, name: str) -> Path:
-    """The tasks of a pool."""
-    return folder / f"{name}.tasks.jsonl"
+def id_of(pool: str, number: int, seed_task: str) -> str:
+    """The id of a pool's task; its last number is the scenario of its seed.
+
+    >>> id_of("first", 123, "multi_turn_base_17")
+    'synthetic_first_000123_17'
+    """
+    return f"{SYNTHETIC_PREFIX}{pool}_{number:06d}_{seed_task.rpartition('_')[2]}"
 
 
-def report_file(folder: Path, name: str) -> Path:
+def is_of(task_id: str, pool: str) -> bool:
+    """Whether a task has the id of a pool's task."""
+    begin = re.escape(f"{SYNTHETIC_PREFIX}{pool}_")
+    return re.fullmatch(begin + r"\d{6,}_\d+", task_id) is not None
+
+
+def task_file(name: str, root: Path = ROOT) -> Path:
+    """The tasks of a pool, with references."""
+    return root / f"env_service/environments/bfcl/bfcl_data/synthetic/{name}.tasks.jsonl"
+
+
+def table_file(name: str, root: Path = ROOT) -> Path:
+    """The trainer's table of a pool, without references."""
+    return root / f"data/synthetic/{name}.jsonl"
+
+
+def report_file(name: str, root: Path = ROOT) -> Path:
     """The report of a pool."""
-    return folder / f"{name}.report.json"
+    return root / f"data/synthetic/{name}.report.json"
+
+
+def table_line(task: BfclTask, provenance: Provenance) -> str:
+    """What the trainer may know of a task, as a line of its table: no reference, no later turn."""
+    row = {
+        "task_id": task.task_id,
+        "category": task.category,
+        "prompt": task.turns[0],
+        "targets": provenance.targets,
+        "seed_task": provenance.seed_task,
+    }
+    return json.dumps(row) + "\n"
 
 
 def line_of(task: BfclTask, provenance: Provenance) -> str:

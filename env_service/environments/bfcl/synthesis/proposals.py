@@ -1,6 +1,6 @@
 """One attempt at a task: draw it, word it, hold something back, verify and compare it.
 
-In: the training and the evaluation side of a split, the knobs, and the number of an attempt. Out: a
+In: the sides of a split, the knobs, pools made before, and the number of an attempt. Out: a
 `Candidate`, or the reason why there is none. An attempt depends on nothing but its number, so
 attempts can be made in any order and by any process.
 """
@@ -8,21 +8,24 @@ attempts can be made in any order and by any process.
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from env_service.environments.bfcl.demonstrations.variants import renamed
 from env_service.environments.bfcl.synthesis.categories import task_of
 from env_service.environments.bfcl.synthesis.filters import (
+    EarlierPools,
     EvaluationSide,
     check_words,
     usable_seeds,
 )
 from env_service.environments.bfcl.synthesis.pool import Provenance
+from env_service.environments.bfcl.synthesis.report import Origin
 from env_service.environments.bfcl.synthesis.sampler import Program, Shape, sample
+from env_service.environments.bfcl.synthesis.sides import Sides
 from env_service.environments.bfcl.synthesis.targets import targets_of
-from env_service.environments.bfcl.synthesis.verification import Refused, checked
+from env_service.environments.bfcl.synthesis.verification import Execution, Refused, checked
 from env_service.environments.bfcl.synthesis.wording import Request, fingerprint, request
 from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, class_docs
 from env_service.environments.bfcl.tool_classes import TOOL_CLASSES
@@ -41,7 +44,7 @@ class Knobs:
     classes: tuple[str, ...] = TOOL_CLASSES
     """Tool classes that a task may have."""
     turns: tuple[int, int] | None = None
-    """Fewest and most turns that call tools; None for all that training tasks have."""
+    """Fewest and most turns that call tools; None for all that the seeds' side has."""
     calls: tuple[int, int] | None = None
     """The same of the calls of a turn."""
     indirect_share: float = 0.5
@@ -62,31 +65,36 @@ class Proposer:
     """Makes attempts.
 
     Args:
-        training: Tasks of the training side.
-        others: Evaluation and development tasks.
+        sides: The side that lends the seeds, and the others.
         knobs: What is to be made.
-        split_sha256: Hash of the split's file.
+        earlier: Pools that were made before and share nothing with this one: hash of each file of
+            tasks, by the pool's name.
+        earlier_tasks: All tasks of these pools.
     """
 
     def __init__(
         self,
-        training: Sequence[BfclTask],
-        others: Sequence[BfclTask],
+        sides: Sides,
         knobs: Knobs,
-        split_sha256: str,
+        earlier: Mapping[str, str] | None = None,
+        earlier_tasks: Sequence[BfclTask] = (),
     ) -> None:
-        base = [task for task in training if task.category == CATEGORIES[0]]
+        self.origin = Origin(sides.side, earlier or {})
+        """What the report says of it."""
+        base = [task for task in sides.lending if task.category == CATEGORIES[0]]
         wanted = set(knobs.classes)
         self.seeds = [
             task
-            for task in usable_seeds(base, others)
+            for task in usable_seeds(base, sides.others)
             if wanted.intersection(task.involved_classes)
         ]
-        """Training tasks whose worlds are used, in turn."""
+        """Tasks whose worlds are used, in turn."""
         self._knobs = knobs
-        self._split_sha256 = split_sha256
-        self._evaluation = EvaluationSide(others)
-        # As long as the training tasks are, unless the knobs say otherwise.
+        self.split_sha256 = sides.split_sha256
+        """Of the split's file."""
+        self._evaluation = EvaluationSide(sides.others)
+        self._earlier = EarlierPools(earlier_tasks)
+        # As long as the tasks of this side are, unless the knobs say otherwise.
         counts = [[len(turn) for turn in task.reference if turn] for task in base]
         self._turn_counts = _within(knobs.turns, [len(turns) for turns in counts])
         self._call_counts = _within(knobs.calls, [count for turns in counts for count in turns])
@@ -97,6 +105,17 @@ class Proposer:
             return self._attempt(number)
         except Refused as reason:
             return reason
+
+    def checked(self, task: BfclTask) -> Execution:
+        """Compare a task with the other sides and earlier pools, and make all checks.
+
+        Raises:
+            Refused: One of them failed.
+        """
+        check_words(task)
+        self._evaluation.check(task)
+        self._earlier.check(task)
+        return checked(task)
 
     def _attempt(self, number: int) -> Candidate:
         seed = self.seeds[number % len(self.seeds)]
@@ -119,9 +138,7 @@ class Proposer:
         task = task_of(world, program, requests, shape.category, rng)
         if task is None:
             raise Refused("there is no value that can be given later")
-        check_words(task)
-        self._evaluation.check(task)
-        execution = checked(task)
+        execution = self.checked(task)
         steps = [step for turn in program for step in turn]
         return Candidate(
             task,
@@ -136,7 +153,7 @@ class Proposer:
                 changing_calls=sum(step.changes for step in steps),
                 targets=targets_of(task, execution),
                 results_sha256=_sha256(json.dumps(execution.results)),
-                split_sha256=self._split_sha256,
+                split_sha256=self.split_sha256,
                 wording_sha256=fingerprint(),
                 bfcl_eval=version("bfcl_eval"),
             ),

@@ -1,7 +1,7 @@
 """What is in a pool: counts and shares, as JSON and as lines to read.
 
-In: the lines of a pool and why other attempts were refused. Out: the report, which depends on
-nothing else, and its text.
+In: the lines of a pool, and what it was made from. Out: the report, which depends on nothing else,
+and its text.
 """
 
 import ast
@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from env_service.environments.bfcl.synthesis.tools import every_tool
@@ -19,12 +20,26 @@ PLACES = 3
 """Decimals of shares and means."""
 
 
-def report_on(name: str, lines: str, refused: Mapping[tuple[str, str], int]) -> Report:
+@dataclass(frozen=True)
+class Origin:
+    """What a pool was made from, besides what each task says of itself."""
+
+    side: str
+    """Side of the split that lends the seeds."""
+    apart_from: Mapping[str, str]
+    """Pools made before from which it is kept apart, with the hashes of their tasks."""
+
+
+def report_on(
+    name: str, lines: str, table: str, origin: Origin, refused: Mapping[tuple[str, str], int]
+) -> Report:
     """The report of a pool.
 
     Args:
         name: The pool.
-        lines: Content of its file; at least one line.
+        lines: Content of its file of tasks; at least one line.
+        table: Content of the trainer's table.
+        origin: What it was made from.
         refused: Author and reason -> attempts.
     """
     by_author: dict[str, Counter[str]] = {}
@@ -56,10 +71,13 @@ def report_on(name: str, lines: str, refused: Mapping[tuple[str, str], int]) -> 
         },
         "authors": _counts(source["author"] for source in sources),
         "refused_by_author": {name: _by_size(by_author[name]) for name in sorted(by_author)},
+        "side": origin.side,
+        "apart_from": dict(sorted(origin.apart_from.items())),
         "split_sha256": first["split_sha256"],
         "wording_sha256": first["wording_sha256"],
         "bfcl_eval": first["bfcl_eval"],
-        "tasks_sha256": hashlib.sha256(lines.encode()).hexdigest(),
+        "tasks_sha256": _sha256(lines),
+        "table_sha256": _sha256(table),
     }
 
 
@@ -71,7 +89,8 @@ def text_of(report: Report) -> str:
         *_of_authors(report),
         *((f"  refused: {reason}", times) for reason, times in report["refused"].items()),
         *((f"  {category}", times) for category, times in report["categories"].items()),
-        ("seed tasks", report["seed_tasks"]),
+        ("seed tasks", f"{report['seed_tasks']} of side {report['side']}"),
+        *(("kept apart from pool", name) for name in report["apart_from"]),
         ("tools", f"{len(report['tools'])}, not used: {len(report['tools_not_used'])}"),
         ("turns with calls, mean", report["turns_with_calls_mean"]),
         ("calls of a turn, mean", report["calls_of_a_turn_mean"]),
@@ -97,6 +116,10 @@ def _of_authors(report: Report) -> list[tuple[str, str]]:
     return [
         (f"  of {name}", f"{kept[name]} of {kept[name] + refused.get(name, 0)}") for name in names
     ]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _tool_of(call: str) -> str:
