@@ -23,6 +23,7 @@ from seal import ROOT
 from seal.evaluation import endpoint as endpoint_module
 from seal.exploration import run as run_module
 from seal.exploration.answers import LONGEST_ANSWER, NO_JSON, TOO_LONG
+from seal.exploration.seeds import pool_seeds
 from seal.records.candidates import Proposed, read_proposed
 
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
@@ -90,6 +91,11 @@ def called(*calls: dict[str, Any]) -> tuple[int, Any]:
         for n, one in enumerate(calls)
     ]
     return said("", tool_calls=entries)
+
+
+def late(seconds: float, reply: tuple[int, Any]) -> tuple[int, Any]:
+    time.sleep(seconds)
+    return reply
 
 
 def task(text: str, *calls: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +177,7 @@ def test_calls_in_the_text_are_read_in_their_format(explore: Explore, tmp_path: 
         (lambda: (200, {"choices": []}), "answered without choices or usage"),
         (lambda: said(None, tool_calls=["ls"]), "a message or a usage that cannot be read"),
         (lambda: said(["a", "list"]), "a message or a usage that cannot be read"),  # type: ignore[arg-type]
-        (lambda: time.sleep(1.5) or said("late"), "the endpoint did not answer in time"),
+        (lambda: late(1.5, said("late")), "the endpoint did not answer in time"),
     ],
 )
 def test_a_seed_fails_alone(
@@ -202,7 +208,7 @@ def test_a_prompt_that_does_not_fit(explore: Explore) -> None:
 
 
 def test_a_seed_may_take_only_so_long(explore: Explore, tmp_path: Path) -> None:
-    with serving(lambda _: time.sleep(0.3) or called(call("ls"))) as served:
+    with serving(lambda _: late(0.3, called(call("ls")))) as served:
         status, text = explore(served, "--seeds", "1", "--seed-seconds", "1")
     assert status == 1 and "not finished after 1 s" in text
     assert lines(tmp_path) == []
@@ -458,8 +464,7 @@ def test_a_pools_tasks_are_reworded(
         {"task_id": "synthetic_p_000001_18", "turns": turns("Refuse.")},
     ]
     (tmp_path / "p.tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    seeds = run_module.pool_seeds
-    monkeypatch.setattr(run_module, "pool_seeds", lambda name: seeds(name, tmp_path))
+    monkeypatch.setattr(run_module, "pool_seeds", lambda name: pool_seeds(name, tmp_path))
 
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
         text = body["messages"][0]["content"].split("\n")[2]
