@@ -55,8 +55,14 @@ def parse_arguments(argv: list[str]) -> Request:
     )
     option("--out", type=Path, required=True, metavar="FILE", help="where candidates are added")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--split", type=Path, metavar="FILE", help="explore its training tasks")
+    what.add_argument("--split", type=Path, metavar="FILE", help="explore tasks of this split")
     what.add_argument("--reword", metavar="POOL", help="reword the tasks of this pool")
+    option(
+        "--side",
+        choices=("train", "development", "val"),
+        default="train",
+        help="side of the split that lends the seeds (%(default)s)",
+    )
     option("--per-seed", type=_count, default=4, metavar="N", help="tasks of a seed (%(default)s)")
     option("--seeds", type=_count, metavar="N", help="only the first N seeds")
     option(
@@ -93,6 +99,7 @@ def parse_arguments(argv: list[str]) -> Request:
         model=args.model,
         key_variable=args.key_variable,
         split=args.split,
+        side=args.side,
         reword=args.reword,
         out=args.out,
         seeds=args.seeds,

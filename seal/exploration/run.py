@@ -47,6 +47,7 @@ class Request:
     model: str | None
     key_variable: str | None
     split: Path | None
+    side: str
     reword: str | None
     out: Path
     seeds: int | None
@@ -68,7 +69,7 @@ class Request:
             seeds = pool_seeds(self.reword)
         else:
             assert self.split is not None
-            seeds = split_seeds(self.split)
+            seeds = split_seeds(self.split, self.side)
         return seeds[: self.seeds]
 
 

@@ -1,10 +1,10 @@
-"""What candidates are made of: the base tasks of a split's training side, or the tasks of a pool.
+"""What candidates are made of: the tasks of a split that lend their worlds, or the tasks of a pool.
 
 In: the file of a split, or the name of a pool. Out: seeds. Of a pool's file only ids and messages
 are read.
 """
 
-import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,36 @@ from seal.exploration.proposer import Seed
 from seal.records.candidates import POOL_TASK
 from seal.records.json_lines import BadLine, read_json_lines
 
-BASE = "multi_turn_base_"
-"""How the ids of those tasks begin whose worlds the synthesiser uses."""
+PYTHON = ROOT / ".venv-bfcl/bin/python"
+"""Of the service's environment, where the synthesiser runs."""
+SYNTHESIS = "env_service.environments.bfcl.synthesis"
 POOLS = ROOT / "env_service/environments/bfcl/bfcl_data/synthetic"
 
 
-def split_seeds(path: Path) -> list[Seed]:
-    """The base tasks of a split's training side, in its order.
+def split_seeds(path: Path, side: str) -> list[Seed]:
+    """The tasks of a side whose worlds may be used: only the synthesiser knows which.
+
+    A task in whose state a task of another side begins lends nothing, and to explore it would be in
+    vain.
 
     Raises:
-        ExplorationError: The file is no split, or has no such task.
+        ExplorationError: The file is no split, has no such side or task, or the synthesiser is not
+            installed here.
     """
-    try:
-        split = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ExplorationError(f"cannot read --split {path}: {error}") from None
-    training = split.get("train") if isinstance(split, dict) else None
-    if not isinstance(training, list):
-        raise ExplorationError(f"{path} is no split: it needs the list 'train'")
-    seeds = [Seed(name) for name in training if isinstance(name, str) and name.startswith(BASE)]
-    if not seeds:
-        raise ExplorationError(f"{path} has no task {BASE}... in its list 'train'")
-    return seeds
+    if not PYTHON.exists():
+        raise ExplorationError(
+            f"the service's environment {PYTHON.parents[1].name} is missing, which says the seeds; "
+            "run: bash install.sh"
+        )
+    command = [str(PYTHON), "-m", SYNTHESIS, "seeds", "--split", str(path.absolute())]
+    done = subprocess.run(
+        [*command, "--side", side], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ExplorationError(done.stderr.strip().rpartition("\n")[2].removeprefix("synthesis: "))
+    if not done.stdout:
+        raise ExplorationError(f"--split {path} has no task on side {side} that lends its world")
+    return list(map(Seed, done.stdout.split()))
 
 
 def pool_seeds(name: str, folder: Path = POOLS) -> list[Seed]:

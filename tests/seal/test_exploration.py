@@ -4,6 +4,7 @@ The model lies, stalls, breaks JSON, refuses, fails and answers at length. What 
 file of candidates; the real synthesiser then says which of them it keeps, and why not the others.
 """
 
+import functools
 import json
 import os
 import signal
@@ -22,8 +23,11 @@ from scripted_endpoint import Answer, ScriptedEndpoint, said, serving, too_long
 from seal import ROOT
 from seal.evaluation import endpoint as endpoint_module
 from seal.exploration import run as run_module
+from seal.exploration import seeds as seeds_module
 from seal.exploration.answers import LONGEST_ANSWER, NO_JSON, TOO_LONG
-from seal.exploration.seeds import pool_seeds
+from seal.exploration.faults import ExplorationError
+from seal.exploration.proposer import Seed
+from seal.exploration.seeds import pool_seeds, split_seeds
 from seal.records.candidates import Proposed, read_proposed
 
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
@@ -51,8 +55,15 @@ def service() -> Iterator[str]:
         running.terminate()
 
 
+@functools.cache
+def seeds_of(path: Path, side: str) -> list[Seed]:
+    """As the command reads them, once for all tests."""
+    return split_seeds(path, side)
+
+
 @pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "split_seeds", seeds_of)
     monkeypatch.setattr(endpoint_module, "RETRIES", 0)
     for name in ("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "SEAL_ENV_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -114,6 +125,32 @@ def proposes(*tasks: Any) -> Answer:
         return said("Enough.") if body["messages"][-1]["role"] == "tool" else called(call("ls"))
 
     return answer
+
+
+# ---- seeds ---------------------------------------------------------------------------------------
+
+
+def test_only_seeds_that_lend_their_worlds_are_explored() -> None:
+    training = json.loads(SPLIT.read_text())["train"]
+    seeds = [seed.task_id for seed in seeds_of(SPLIT, "train")]
+    assert len(seeds) == 68
+    assert {*seeds} < {name for name in training if name.startswith("multi_turn_base_")}
+    assert {*seeds}.isdisjoint(seed.task_id for seed in seeds_of(SPLIT, "val"))
+
+
+def test_a_split_that_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "split.json"
+    with pytest.raises(ExplorationError, match="cannot read --split"):
+        split_seeds(path, "train")
+    path.write_text('{"train": ["multi_turn_base_900"], "val": []}')
+    with pytest.raises(ExplorationError, match="^unknown task 'multi_turn_base_900'"):
+        split_seeds(path, "train")
+
+
+def test_without_the_synthesiser_nothing_is_explored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds_module, "PYTHON", Path("/nowhere/.venv-bfcl/bin/python"))
+    with pytest.raises(ExplorationError, match=r"\.venv-bfcl is missing, which says the seeds"):
+        split_seeds(SPLIT, "train")
 
 
 # ---- exploring -----------------------------------------------------------------------------------

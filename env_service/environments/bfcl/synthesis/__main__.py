@@ -52,6 +52,10 @@ def main(argv: Sequence[str]) -> int:
     """
     args = _arguments(argv)
     try:
+        if args.command == "seeds":
+            seeds = Proposer(read_sides(args.split, args.side), Knobs()).seeds
+            sys.stdout.write("".join(f"{seed.task_id}\n" for seed in seeds))
+            return 0
         if args.command == "make":
             _make(args)
         sys.stdout.write(text_of(_report(args)))
@@ -125,15 +129,19 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         command.add_argument(
             "--root", type=Path, default=ROOT, help="project folder of the pool (%(default)s)"
         )
+    seeds = commands.add_parser("seeds", help="list the tasks that lend their worlds")
+    for command in (make, seeds):
+        command.add_argument(
+            "--split", type=Path, required=True, help="JSON file with the lists train and val"
+        )
+        command.add_argument(
+            "--side",
+            choices=SIDES,
+            default=SIDES[0],
+            help="side of the split that lends the seeds; nothing of the others is in the pool "
+            "(%(default)s)",
+        )
     add = make.add_argument
-    add("--split", type=Path, required=True, help="JSON file with the lists train and val")
-    add(
-        "--side",
-        choices=SIDES,
-        default=SIDES[0],
-        help="side of the split that lends the seeds; nothing of the others is in the pool "
-        "(%(default)s)",
-    )
     add(
         "--apart-from",
         type=_name,
