@@ -122,10 +122,10 @@ def test_a_pool_is_made_the_same_again_and_counts_by_author(
         proposed(GOOD, [ALPHA], GOOD, unreadable={"the answer holds no JSON": 2}),
         replace(proposed([("Go.", [call("fly")])], seed=MATH.task_id), author="another"),
     )
-    file = write(tmp_path / "c.jsonl", *lines)
+    files = [str(write(tmp_path / f"{n}.jsonl", line)) for n, line in enumerate(lines)]
     contents = []
     for folder in (tmp_path / "one", tmp_path / "two"):
-        assert make(folder, "told", "--candidates", str(file)) == 0
+        assert make(folder, "told", "--candidates", *files) == 0
         contents.append({p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()})
     assert contents[0] == contents[1]
     report = json.loads(contents[0]["told.report.json"])

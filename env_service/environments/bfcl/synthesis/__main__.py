@@ -153,8 +153,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "--candidates",
         type=Path,
+        nargs="+",
         metavar="FILE",
-        help="keep those of this file that pass (the options below are for drawn tasks)",
+        help="keep those of these files that pass (the options below are for drawn tasks)",
     )
     add("--tasks", type=_count, default=2000, help="tasks to make (%(default)s)")
     add("--seed", type=int, default=1, help="seed (%(default)s)")

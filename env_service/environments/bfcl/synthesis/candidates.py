@@ -152,22 +152,25 @@ class FromFile:
         )
 
 
-def read_candidates(path: Path, root: Path) -> tuple[list[Proposed], dict[str, PoolTask]]:
-    """The lines of a file of candidates, and the tasks of the pools that it rewords.
+def read_candidates(
+    paths: Sequence[Path], root: Path
+) -> tuple[list[Proposed], dict[str, PoolTask]]:
+    """The lines of files of candidates, and the tasks of the pools that they reword.
 
     Args:
-        path: The file.
+        paths: The files.
         root: The project's folder, below which pools are kept.
 
     Raises:
-        BadPool: The file or a pool cannot be read, or it has no line.
+        BadPool: A file or a pool cannot be read, or there is no line.
     """
     try:
-        lines = read_proposed(path)
+        lines = [line for path in paths for line in read_proposed(path)]
     except (OSError, BadLine) as error:
         raise BadPool(f"cannot read --candidates: {error}") from None
     if not lines:
-        raise BadPool(f"--candidates {path} is empty; scripts/explore.py writes such a file")
+        named = ", ".join(map(str, paths))
+        raise BadPool(f"--candidates {named} is empty; scripts/explore.py writes such a file")
     pools: dict[str, PoolTask] = {}
     for name in dict.fromkeys(line.pool for line in lines if line.pool):
         file = task_file(name, root)
