@@ -4,6 +4,7 @@ The model lies, stalls, breaks JSON, refuses, fails and answers at length. What 
 file of candidates; the real synthesiser then says which of them it keeps, and why not the others.
 """
 
+import copy
 import functools
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import explore as command
 import pytest
+from omegaconf import DictConfig
 from scripted_endpoint import Answer, ScriptedEndpoint, said, serving, too_long
 
 from seal import ROOT
@@ -28,6 +30,7 @@ from seal.exploration.answers import LONGEST_ANSWER, NO_JSON, TOO_LONG
 from seal.exploration.faults import ExplorationError
 from seal.exploration.proposer import Seed
 from seal.exploration.seeds import pool_seeds, split_seeds
+from seal.launch.recipe import load_recipe
 from seal.records.candidates import Proposed, read_proposed
 
 SERVICE_PYTHON = ROOT / ".venv-bfcl/bin/python"
@@ -61,9 +64,15 @@ def seeds_of(path: Path, side: str) -> list[Seed]:
     return split_seeds(path, side)
 
 
+@functools.cache
+def recipe() -> DictConfig:
+    return load_recipe(run_module.RECIPE, [])
+
+
 @pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "split_seeds", seeds_of)
+    monkeypatch.setattr(run_module, "load_recipe", lambda *_: copy.deepcopy(recipe()))
     monkeypatch.setattr(endpoint_module, "RETRIES", 0)
     for name in ("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "SEAL_ENV_TOKEN"):
         monkeypatch.delenv(name, raising=False)
