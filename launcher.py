@@ -77,11 +77,12 @@ def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     args = parse_arguments(argv)
     errors = Console(stderr=True, soft_wrap=True, style="red", highlight=False, markup=False)
+    notes = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     interrupt_once()
     # Variables that are already set keep their values.
     load_dotenv(folders.ROOT / ".env")
     try:
-        recipe = load_recipe(args.conf, args.overrides)
+        recipe = load_recipe(args.conf, args.overrides, say=notes.print)
         set_resume_mode(recipe, args.overrides, args.resume)
         refuse_contradictions(recipe)
     except (RecipeError, RunError) as error:

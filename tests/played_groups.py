@@ -118,9 +118,15 @@ class Rollouts:
         self._loop.close()
 
 
+REAL_ALONE = (
+    *(f"data.train_files={ROWS}", "data.synthetic_tasks=null", "data.synthetic_share=0.0"),
+    "data.synthetic_refresh=null",
+)
+
+
 @functools.cache
 def _recipe(overrides: tuple[str, ...]) -> DictConfig:
-    return load_recipe(EXP / "quickstart.yaml", [f"data.train_files={ROWS}", *overrides])
+    return load_recipe(EXP / "quickstart.yaml", [*REAL_ALONE, *overrides])
 
 
 class Sampling:

@@ -64,7 +64,8 @@ PACKAGES = (
                 "seal.launch.check",
             ),
             *("seal.launch.data_files", "seal.launch.folders", "seal.launch.gpus"),
-            *("seal.launch.memory", "seal.launch.processes", "seal.launch.resume"),
+            *("seal.launch.memory", "seal.launch.pools", "seal.launch.processes"),
+            "seal.launch.resume",
             *("seal.launch.service", "seal.launch.shapes", "seal.launch.training"),
             "seal.settings",
             *("httpx", "huggingface_hub", "omegaconf", "rich"),
@@ -73,7 +74,7 @@ PACKAGES = (
     Package(
         ("seal/launch", "launcher.py"),
         (
-            *(*METHOD, "seal.client", "seal.launch", "seal.settings"),
+            *(*METHOD, "seal.client", "seal.launch", "seal.settings", "seal.tasks"),
             "seal.validation",
             *("dotenv", "filelock", "httpx", "hydra", "omegaconf", "psutil", "pyarrow", "rich"),
             *("pydantic", "yaml"),

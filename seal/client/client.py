@@ -134,13 +134,17 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
         for http in self._http.values():
             await http.aclose()
 
-    async def health(self) -> None:
+    async def health(self) -> dict[str, dict[str, str]]:
         """Check that every service is healthy, speaks this protocol and accepts our token.
+
+        Returns:
+            For each address the pools of tasks that it plays: name -> hash of the file.
 
         Raises:
             EnvironmentFault: A service does not answer, is not healthy, does not serve our
                 environment, has another protocol version, or needs a token.
         """
+        pools: dict[str, dict[str, str]] = {}
         for url in self._addresses.urls:
             data = await self._ask(url, "GET", "/healthz")  # of any version, so not yet decoded
             if self._env_type not in data.get("environments", ()):
@@ -156,6 +160,10 @@ class EnvironmentClient(contextlib.AbstractAsyncContextManager["EnvironmentClien
                 )
             # /healthz needs no token. This route needs one, changes nothing and works for any run.
             await self._ask(url, "GET", "/runs/health/interface")
+            played = data.get("tasks_sha256")
+            # An environment without pools, and other versions of the service, need not say it.
+            pools[url] = played if isinstance(played, dict) else {}
+        return pools
 
     async def create(self, instance_id: str, task: Task) -> CreateReply:
         """Open an episode; its tool docs come as structured data.

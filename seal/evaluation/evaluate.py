@@ -29,6 +29,7 @@ from seal.evaluation.settings import (
     v3_settings,
 )
 from seal.evaluation.tables import ModelFigures, model_figures
+from seal.launch import pools
 from seal.launch.listening import free_port
 from seal.launch.processes import Family
 from seal.launch.recipe import load_recipe
@@ -182,11 +183,14 @@ class _Evaluation:
             service = self.recipe.env_service
             if self.request.env_url:
                 service.env_url = self.request.env_url
+            # Synthetic tasks, if the file has some, of the pools that it was made from.
+            played = pools.hashes_of(pools.names_of(task.task_id for task in self.tasks))
             if self.request.with_bfcl:
                 service.env_url = f"http://127.0.0.1:{free_port()}"
-                start_service(self.recipe, self.family, self.folder / "service.log")
+                log_file = self.folder / "service.log"
+                start_service(self.recipe, self.family, log_file, played)
             else:
-                check_service(self.recipe)
+                check_service(self.recipe, pools=played)
             endpoint = self._served(self.folder / "vllm.log")
             failed = asyncio.run(self._play(endpoint, missing, log))
         if log.exists() and log.stat().st_size:

@@ -1,6 +1,9 @@
-"""The data files of a recipe: their paths, and the number of training steps they give."""
+"""The data files of a recipe: their paths, their rows, and the number of training steps."""
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -14,6 +17,54 @@ def data_files(recipe: DictConfig, key: str) -> list[Path]:
     data = read_settings(recipe).data
     paths = {"train_files": data.train_files, "val_files": data.val_files}[key]
     return [folders.ROOT / path for path in paths]
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """A row of a data file, as far as a launch reads it."""
+
+    file: Path
+    """The file."""
+    task_id: str
+    """The task, of BFCL or of a pool."""
+    prompt: list[dict[str, str]]
+    """The first messages, each with role and content."""
+
+
+def task_rows(path: Path) -> list[TaskRow]:
+    """The rows of a data file: parquet, or JSON with one row on each line.
+
+    Raises:
+        RunError: It cannot be read, or its rows name no tasks.
+    """
+    status = path.stat()
+    return _task_rows(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache
+def _task_rows(path: Path, _time: int, _size: int) -> list[TaskRow]:
+    # The import takes a third of a second, and most commands read no rows.
+    import pyarrow.json
+    import pyarrow.parquet
+
+    try:
+        if path.suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path, columns=["extra_info", "prompt"])
+        else:
+            table = pyarrow.json.read_json(path)
+        return [
+            TaskRow(path, str(row["extra_info"]["task_id"]), _messages(row["prompt"]))
+            for row in table.to_pylist()
+        ]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{path} cannot be read as tasks: each row needs a prompt and extra_info with task_id, "
+            f"see data/bfcl_train.parquet ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _messages(prompt: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [{"role": message["role"], "content": message["content"]} for message in prompt]
 
 
 def total_steps(recipe: DictConfig) -> int | None:

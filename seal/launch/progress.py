@@ -1,5 +1,6 @@
 """The progress bar of a run: step, reward, labels, time left."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -38,6 +39,20 @@ def label_shares(labels: dict[str, dict[str, int]], top: int = 4) -> str:
     total = turns_by_label(labels)
     turns = max(1, total.total())
     return ", ".join(f"{label} {count / turns:.0%}" for label, count in total.most_common(top))
+
+
+def sources_apart(sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """Pass rate and mixed groups of real and synthetic tasks; "" in a round without the latter.
+
+    >>> real = {"groups": 4, "pass_rate": 0.5, "mixed_group_share": 0.25, "labels": {}}
+    >>> sources_apart({"real": real, "synthetic": {**real, "groups": 1}})
+    'real (4) pass 50% mixed 25%, synthetic (1) pass 50% mixed 25%  '
+    """
+    parts = [
+        f"{name} ({of['groups']}) pass {of['pass_rate']:.0%} mixed {of['mixed_group_share']:.0%}"
+        for name, of in sources.items()
+    ]
+    return f"{', '.join(parts)}  " if parts else ""
 
 
 class RunProgress:
@@ -85,6 +100,7 @@ class RunProgress:
             f"step {line['step']:>3}{self._of}  pass {metrics['seal/pass_rate']:.0%}  "
             f"mixed groups {metrics['seal/mixed_group_share']:.0%}  "
             f"weight {metrics['seal/weight/mean']:.2f}  "
-            f"next interface v{line['interface']['version']}  {label_shares(line['labels'])}",
+            f"next interface v{line['interface']['version']}  "
+            f"{sources_apart(line.get('sources', {}))}{label_shares(line['labels'])}",
             highlight=False,
         )

@@ -8,7 +8,7 @@ configuration and in exp/.
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seal import ROOT
-from seal.launch import known_keys, values
+from seal.launch import known_keys, published_keys, values
 from seal.launch.processor import cpu_dtype
 from seal.launch.sampling import refused_settings
 from seal.settings.reading import shown
@@ -50,28 +50,37 @@ class RecipeError(Exception):
     """The recipe or an override cannot be used; the message names it and says why."""
 
 
-def load_recipe(path: Path, overrides: Sequence[str], dtype: str | None = None) -> DictConfig:
-    """Compose and resolve a recipe.
+def load_recipe(
+    path: Path,
+    overrides: Sequence[str],
+    dtype: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> DictConfig:
+    """Compose and resolve a recipe. Published keys become this project's (`published_keys`).
 
     Args:
         path: The recipe, e.g. exp/SEAL.yaml.
         overrides: Hydra overrides, e.g. ["trainer.total_epochs=1"].
         dtype: The type that ${cpu_dtype:} gives; None: that of this processor.
+        say: Tells the user what a published key means here.
 
     Raises:
         RecipeError: The file does not exist, the recipe or an override has an unknown key (the
-            error names the nearest known keys), a setting does not act, the syntax is wrong, or
-            values are of a wrong kind or out of their range (the error names all of them).
+            error names the nearest known keys), a published key cannot be taken over, a setting
+            does not act, the syntax is wrong, or values are of a wrong kind or out of their range
+            (the error names all of them).
     """
     if not path.is_file():
         recipes = ", ".join(sorted(map(str, path.parent.glob("*.yaml")))) or "none"
         raise RecipeError(f"no recipe {path}; recipes in {path.parent}: {recipes}")
     package = _verl_package()
     folder = path.parent.resolve()
+    overrides, published = published_keys.apart(overrides)
     try:
         _refuse_unknown_overrides(_plain(folder, path.stem), overrides, folder)
         recipe = _composed(folder, path.stem, overrides)
         _refuse_other_sections(recipe, path)
+        _translate({**published_keys.taken_out(recipe), **published}, recipe, path, say)
         _refuse_unknown_keys(recipe, overrides, path, package)
         _resolve(recipe, dtype)
     except MissingConfigException as error:
@@ -155,6 +164,23 @@ def _first_line(error: BaseException) -> str:
         return f"{chosen[1]} is chosen already; to choose another, write {chosen[1]}= without +"
     lines = str(error).strip().splitlines()
     return " ".join(line.strip() for line in lines[:3]) or type(error).__name__
+
+
+def _translate(
+    published: Mapping[str, Any],
+    recipe: DictConfig,
+    path: Path,
+    say: Callable[[str], None] | None,
+) -> None:
+    if not published:
+        return
+    translation = published_keys.translate(published, recipe)
+    _refuse(translation.problems, f"{path}, with its overrides:")
+    for key, value in translation.settings.items():
+        OmegaConf.update(recipe, key, value)
+    if say is not None:
+        for note in translation.notes:
+            say(note)
 
 
 def _refuse_other_sections(recipe: DictConfig, path: Path) -> None:

@@ -23,11 +23,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from seal.coevolution.evolution import InterfaceConfig, largest
 from seal.labels import FAILURES
-from seal.launch import folders, gpus, processor
+from seal.launch import folders, gpus, pools, processor
 from seal.launch.check.machine import installed_version
 from seal.launch.data_files import data_files
 from seal.launch.folders import record_folder
-from seal.launch.resume import CONFIG
+from seal.launch.resume import CONFIG, POOLS, RECORD
 from seal.launch.service import service_versions
 from seal.launch.training import ray_address
 
@@ -98,6 +98,8 @@ def record_launch(
         "service_versions": service_versions(SERVICE_PACKAGES),
         # Runs that are compared must have these three in common.
         "data": data_hashes(recipe),
+        # Checked when the run goes on.
+        POOLS: pools.hashes(recipe),
         "policy": policy_hashes(recipe),
         "interface_texts": largest(
             InterfaceConfig(max_guidelines=len(FAILURES)), len
@@ -105,7 +107,7 @@ def record_launch(
         "machine": machine(),
         "ray_address": ray_address(recipe),
     }
-    (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     return folder
 
 

@@ -4,6 +4,7 @@ In: the recipe of this launch, the run's recorded configuration and its checkpoi
 to go on from, or an error that says why it would not be the same run.
 """
 
+import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from seal.launch import folders
+from seal.launch import folders, pools
 from seal.launch.data_files import total_steps
 from seal.launch.folders import RunError, checkpoint_folder, record_folder, run_name
 from seal.records.checkpoint_folder import (
@@ -28,6 +29,10 @@ from seal.records.checkpoint_folder import (
 
 CONFIG = "config.yaml"
 """Name of the resolved configuration in a launch's record."""
+RECORD = "record.json"
+"""Name of the other facts in it."""
+POOLS = "pools"
+"""Key of the pools of synthetic tasks there: name -> hash of the tasks."""
 MAY_CHANGE = (
     "env_service.env_url",
     "env_service.token_file",
@@ -119,7 +124,37 @@ def check_resume(recipe: DictConfig) -> int:
             "(-- trainer.experiment_name=NAME). Addresses, length, saving, validation frequency "
             "and memory settings may change"
         )
+    check_same_pools(recipe)
     return step
+
+
+def check_same_pools(recipe: DictConfig) -> None:
+    """Check that the pools of synthetic tasks are those of the first launch.
+
+    A pool that is not there is left aside: it may still be made.
+
+    Raises:
+        RunError: A pool has other tasks.
+    """
+    path = record_folder(recipe) / RECORD
+    try:
+        recorded = json.loads(path.read_text("utf-8"))[POOLS]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if pools.needed(recipe):
+            raise RunError(
+                f"{path.relative_to(folders.ROOT)} does not say which synthetic tasks the run "
+                f"has had ({type(error).__name__}: {error}); start another run "
+                "(-- trainer.experiment_name=NAME)"
+            ) from None
+        return
+    there = [name for name in pools.needed(recipe) if not pools.missing_files(name, False)]
+    for name, sha256 in pools.hashes_of(tuple(there)).items():
+        if recorded.get(name) != sha256:
+            raise RunError(
+                f"the pool {name} is not the one that the run began with (its tasks have the hash "
+                f"{sha256:.12}, {path.relative_to(folders.ROOT)} has {recorded.get(name)!s:.12}): "
+                "make it again as it was, or start another run (-- trainer.experiment_name=NAME)"
+            )
 
 
 def misses_validation(recipe: DictConfig, step: int) -> bool:

@@ -4,22 +4,19 @@ In: the resolved recipe and the options of the command line. Out: a trained poli
 an error that says what failed, what to do and where the log is.
 """
 
-import contextlib
-import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import filelock
 import psutil
 from omegaconf import DictConfig
 from rich.console import Console
 
-from seal.launch import folders
+from seal.launch import folders, pools
+from seal.launch.building import prepare_policy, prepare_pools
 from seal.launch.check.before_start import require
 from seal.launch.folders import (
     RunError,
@@ -33,8 +30,8 @@ from seal.launch.processes import Family, ignore_interrupts
 from seal.launch.progress import RunProgress
 from seal.launch.record import Options, record_launch
 from seal.launch.report import Finished, print_report
-from seal.launch.resume import CONFIG, checkpoint_step, misses_validation
-from seal.launch.service import start_service
+from seal.launch.resume import CONFIG, check_same_pools, checkpoint_step, misses_validation
+from seal.launch.service import check_service, start_service
 from seal.launch.training import (
     SERVICE_LOG,
     Watch,
@@ -44,7 +41,6 @@ from seal.launch.training import (
     train,
 )
 from seal.records.loop_log import DONE, FAILED, INTERRUPTED, LoopLog
-from seal.settings.sections import read_settings
 
 VIEWER_HOST, VIEWER_PORT = "127.0.0.1", 8090
 VIEWER_START_S = 20.0
@@ -95,13 +91,21 @@ class Launcher:
         for message in require(self.recipe, self.options.with_bfcl, self.options.resume):
             self._say(f"warning: {message}")
         step = checkpoint_step(self.recipe) if self.options.resume else None
+        # First the tasks: what makes a policy may train it on them.
+        made_pools = prepare_pools(self.recipe, self.family, self.options.with_bfcl, self._say)
+        if self.options.resume:
+            check_same_pools(self.recipe)
         policy_s = prepare_policy(self.recipe, self.family, self._say)
         folder = self._begin(step)
         fork_server = start_fork_server(self.recipe, self.family, folder / "fork_server.log")
         service = None
         if self.options.with_bfcl:
             self._say(f"starting the environment service at {self.recipe.env_service.env_url}")
-            service = start_service(self.recipe, self.family, folder / SERVICE_LOG)
+            hashes = pools.hashes(self.recipe)
+            service = start_service(self.recipe, self.family, folder / SERVICE_LOG, hashes)
+        elif made_pools:
+            # Before they were made, nobody could tell whether the services play the same.
+            check_service(self.recipe, pools=pools.hashes(self.recipe))
         if self.options.with_logview:
             self._say(start_logview(self.family, folder / "logview.log"))
         if (address := ray_address(self.recipe)) is not None:
@@ -179,52 +183,6 @@ class Launcher:
 
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def prepare_policy(recipe: DictConfig, family: Family, say: Callable[[str], None] = print) -> float:
-    """Build the policy if it is missing and the recipe has a command for it.
-
-    If another launch is building it, wait for that one; `say` gets a sentence for the user then.
-
-    Returns:
-        The seconds that it took.
-
-    Raises:
-        RunError: A command failed, or did not make the policy.
-    """
-    path = str(recipe.actor_rollout_ref.model.path)
-    commands = read_settings(recipe).launcher.build_policy
-    folder = folders.ROOT / path
-    if not commands or folder.is_dir():
-        return 0.0
-    started = time.monotonic()
-    with _one_builder(folder, say):
-        # Another launch may have built it by now.
-        if not folder.is_dir():
-            for command in commands:
-                # Without a log: the command shows its own progress.
-                built = [sys.executable, *shlex.split(command)]
-                if family.start(built, None, {}, folders.ROOT).wait() != 0:
-                    raise RunError(f"building the policy failed: {command}")
-            if not (folder / "config.json").is_file():
-                raise RunError(f"building the policy failed: {command} did not make {path}")
-    return time.monotonic() - started
-
-
-@contextlib.contextmanager
-def _one_builder(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Lets one launch at a time build a policy: two would delete each other's unfinished files."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(f"{folder}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        say(f"waiting for another launch, which is building {folder.name}")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def service_cpu_s(service: subprocess.Popen[bytes] | None) -> float | None:

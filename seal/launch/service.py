@@ -8,6 +8,7 @@ import asyncio
 import importlib.metadata
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig
@@ -18,21 +19,32 @@ from seal.client.client import EnvironmentClient
 from seal.launch import folders
 from seal.launch.folders import RunError
 from seal.launch.listening import check_port, wait_until_healthy
+from seal.launch.pools import TASKS, service_file
 from seal.launch.processes import Family
 
 SERVICE_ENVIRONMENT = ".venv-bfcl"
+TASKS_VARIABLE = "BFCL_TASKS"
+"""Tells launch_script/bfcl.sh which pools the service plays: paths, with colons between them."""
 START_S = 120.0
 """Seconds until a service has to be healthy; on a network file system it starts slowly."""
 
 
-def check_service(recipe: DictConfig, attempts: int = 3) -> None:
-    """Check that every service is healthy and speaks our protocol.
+def check_service(
+    recipe: DictConfig, attempts: int = 3, pools: Mapping[str, str] | None = None
+) -> None:
+    """Check that every service is healthy, speaks our protocol and plays the pools of a run.
+
+    Args:
+        recipe: Resolved recipe.
+        attempts: How often an address that does not answer is asked.
+        pools: Hash of the tasks of each pool, by its name (`seal.launch.pools`).
 
     Raises:
         EnvironmentFault: A service is not healthy or speaks another protocol.
+        RunError: A service does not play a pool, or plays another one of that name.
     """
 
-    async def check() -> None:
+    async def check() -> Mapping[str, Mapping[str, str]]:
         async with EnvironmentClient(
             urls(recipe),
             recipe.env_service.env_type,
@@ -40,9 +52,11 @@ def check_service(recipe: DictConfig, attempts: int = 3) -> None:
             attempts=attempts,
             timeout_s=10.0,
         ) as client:
-            await client.health()
+            return await client.health()
 
-    asyncio.run(check())
+    for url, theirs in asyncio.run(check()).items():
+        for name, sha256 in (pools or {}).items():
+            _check_played(url, name, sha256, theirs.get(name))
 
 
 def check_can_start(recipe: DictConfig) -> None:
@@ -71,12 +85,20 @@ def check_can_start(recipe: DictConfig) -> None:
         ) from error
 
 
-def start_service(recipe: DictConfig, family: Family, log: Path) -> subprocess.Popen[bytes]:
+def start_service(
+    recipe: DictConfig, family: Family, log: Path, pools: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start the environment service at `env_service.env_url` and wait until it is healthy.
 
+    Args:
+        recipe: Resolved recipe.
+        family: Processes of the launch.
+        log: File for the service's output.
+        pools: Pools that it plays, with the hashes of their tasks (`seal.launch.pools`).
+
     Raises:
-        RunError: It cannot be started, ends, or does not become healthy; the error shows the end
-            of its log.
+        RunError: It cannot be started, ends, does not become healthy, or does not play the pools;
+            the error shows the end of its log.
         EnvironmentFault: It does not speak our protocol, or refuses our token.
     """
     check_can_start(recipe)
@@ -84,13 +106,16 @@ def start_service(recipe: DictConfig, family: Family, log: Path) -> subprocess.P
     host, port = _host_and_port(url)
     command, folder = _command(recipe)
     # launch_script/bfcl.sh reads these: the service has to listen where the run expects it.
-    environment = {"BFCL_HOST": host, "BFCL_PORT": str(port)}
+    tasks = [str(service_file(name)) for name in pools or ()]
+    environment = {"BFCL_HOST": host, "BFCL_PORT": str(port), TASKS_VARIABLE: ":".join(tasks)}
+    if tasks and not os.environ.get("BFCL_SCRIPT", "").strip():
+        command += ["--tasks", *tasks]
     secret = token(recipe)
     if secret is not None:
         environment[TOKEN_VARIABLE] = secret
     service = family.start(command, log, environment, folder)
     wait_until_healthy("the environment service", service, f"{url}/healthz", log, START_S)
-    check_service(recipe, attempts=1)
+    check_service(recipe, attempts=1, pools=pools)
     return service
 
 
@@ -148,12 +173,39 @@ def _command(recipe: DictConfig) -> tuple[list[str], Path]:
     return ["bash", "-c", script], folder
 
 
-def _own_command(recipe: DictConfig) -> list[str]:
+def service_python() -> Path:
+    """Python of the service's environment on this machine.
+
+    Raises:
+        RunError: There is no such environment.
+    """
     python = folders.ROOT / SERVICE_ENVIRONMENT / "bin/python"
     if not python.exists():
         raise RunError(
             f"the service's environment {SERVICE_ENVIRONMENT} is missing; run: bash install.sh"
         )
+    return python
+
+
+def _check_played(url: str, name: str, sha256: str, theirs: str | None) -> None:
+    """Raise a RunError if a service does not play a pool, or plays another one of that name."""
+    if theirs is None:
+        raise RunError(
+            f"the service at {url} does not play the pool {name}: start it with --tasks "
+            f"{TASKS / name}.tasks.jsonl (env_service/launch_script/bfcl.sh also takes the "
+            f"variable {TASKS_VARIABLE})"
+        )
+    if theirs != sha256:
+        raise RunError(
+            f"the service at {url} plays another pool {name} ({theirs:.12}) than "
+            f"data/synthetic/{name}.report.json describes ({sha256:.12}): make it again on both "
+            "machines with the same command and the same version of the project, or copy all three "
+            "files of one machine, and restart the service"
+        )
+
+
+def _own_command(recipe: DictConfig) -> list[str]:
+    python = service_python()
     host, port = _host_and_port(urls(recipe)[0])
     command = [str(python), "-m", "env_service", "--host", host, "--port", str(port)]
     return [*command, "--env", str(recipe.env_service.env_type)]

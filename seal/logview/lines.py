@@ -49,6 +49,20 @@ class Rates(Record):
     """Its share among all turns of its kind (`FailureProfile.rate`)."""
 
 
+TurnCounts = dict[str, Annotated[int, Field(ge=0, lt=2**31)]]
+"""By label."""
+
+
+class Source(Record):
+    """The real or the synthetic tasks of a round."""
+
+    groups: int
+    """GRPO groups: prompts."""
+    pass_rate: float
+    mixed_group_share: float
+    labels: TurnCounts
+
+
 class Round(Record):
     """A line of loop/rounds.jsonl."""
 
@@ -58,8 +72,12 @@ class Round(Record):
     dropped_groups: float | None = None
     filtered_groups: float = 0
     """Without variance; logs of older runs do not name them."""
-    labels: dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**31)]]] = {}
+    labels: dict[str, TurnCounts] = {}
     """Turns by category and label."""
+    sources: dict[str, Source] = {}
+    """Real and synthetic tasks; empty in a round without synthetic ones, and in older logs."""
+    scores: dict[str, float] = {}
+    """By label: what the synthetic tasks were drawn with; empty if all were drawn alike."""
     interface_shown: Shown | None = None
     """None if the line does not say; the original benchmark has no active part."""
     rates: dict[str, Rates] = {}

@@ -90,7 +90,11 @@ def run(logs: Run) -> View:
             "unfinished": [step for step in reversed(logs.steps()) if step not in rounds],
             "validation_steps": list(reversed(logs.validation_steps())),
             "suites": {suite: dict(points) for suite, points in suites.items()},
-            "charts": [chart for chart in (_pass_rates(suites, rounds), _labels(rounds)) if chart],
+            "charts": [
+                chart
+                for chart in (_pass_rates(suites, rounds), _labels(rounds), _scores(rounds))
+                if chart
+            ],
             "faults": (*faults, *metric_faults),
         },
     )
@@ -134,6 +138,10 @@ def step(logs: Run, step: int, filters: Filters) -> View:
             "step": step,
             "round": record,
             "bar": charts.bar(record.turns_by_label()) if record else (),
+            "source_bars": {
+                name: charts.bar(source.labels)
+                for name, source in (record.sources if record else {}).items()
+            },
             "earlier": earlier,
             "change": _change(rounds, earlier, step) if step in shown_at else [],
             "unmatched": sum(entry.record is None or entry.line is None for entry in rollouts),
@@ -298,6 +306,14 @@ def _pass_rates(suites: Mapping[str, Points], rounds: Mapping[int, Round]) -> Ch
             if "seal/pass_rate" in record.metrics
         ]
     }
+    for source in ("real", "synthetic"):
+        points = [
+            (step, record.sources[source].pass_rate)
+            for step, record in rounds.items()
+            if source in record.sources
+        ]
+        if points:
+            lines[f"training, {source}"] = points
     lines |= {f"validation, {suite}": points for suite, points in suites.items()}
     styles = {name: f"series-{index % 6}" for index, name in enumerate(lines)}
     return charts.line_chart("Pass rate", lines, styles)
@@ -314,4 +330,21 @@ def _labels(rounds: Mapping[int, Round]) -> Chart | None:
     }
     return charts.line_chart(
         "Labels, share of turns", lines, {name: style_of(name) for name in names}
+    )
+
+
+def _scores(rounds: Mapping[int, Round]) -> Chart | None:
+    names = ordered({name for record in rounds.values() for name in record.scores})
+    lines = {
+        name: [
+            (step, record.scores.get(name, 0.0))
+            for step, record in rounds.items()
+            if record.sources
+        ]
+        for name in names
+    }
+    return charts.line_chart(
+        "Scores that synthetic tasks were drawn with",
+        lines,
+        {name: style_of(name) for name in names},
     )

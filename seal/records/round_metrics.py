@@ -1,16 +1,18 @@
 """Figures of one training round, for verl's loggers and the loop log.
 
-In: the round's rollouts and their weights. Out: scalars under `seal/`, and turns by label.
+In: the round's rollouts and their weights. Out: scalars under `seal/`, and turns by label. With
+synthetic tasks, some of them for real and synthetic ones apart.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import WeightConfig, mean_utility, weighed_turns
 from seal.labels import FAILURES, Label
-from seal.records.loop_log import exit_shares
+from seal.records.loop_log import exit_shares, mixed_group_share, turns_by_label
 
 
 def round_metrics(
@@ -57,3 +59,31 @@ def label_counts(rollouts: Sequence[Rollout]) -> dict[str, dict[str, int]]:
         labels = (label.value for label in rollout.labels)
         counts.setdefault(rollout.category, Counter()).update(labels)
     return {category: dict(counter) for category, counter in sorted(counts.items())}
+
+
+def by_source(rollouts: Sequence[Rollout], groups: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Figures of the real and of the synthetic tasks, each where there are any.
+
+    `groups` is the GRPO group of each rollout. Without synthetic tasks there is nothing to tell
+    apart, and no figure.
+    """
+    if not any(rollout.synthetic for rollout in rollouts):
+        return {}
+    parts: dict[str, list[tuple[str, Rollout]]] = {}
+    for group, rollout in zip(groups, rollouts, strict=True):
+        source = "synthetic" if rollout.synthetic else "real"
+        parts.setdefault(source, []).append((group, rollout))
+    return {source: _figures(part) for source, part in sorted(parts.items())}
+
+
+def _figures(played: Sequence[tuple[str, Rollout]]) -> dict[str, Any]:
+    rewards: dict[str, list[float]] = {}
+    for group, rollout in played:
+        rewards.setdefault(group, []).append(rollout.training_reward)
+    rollouts = [rollout for _, rollout in played]
+    return {
+        "groups": len(rewards),
+        "pass_rate": fmean(rollout.reward for rollout in rollouts),
+        "mixed_group_share": mixed_group_share(rewards),
+        "labels": dict(turns_by_label(label_counts(rollouts))),
+    }

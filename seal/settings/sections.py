@@ -163,6 +163,8 @@ class Launcher:
     stall_timeout_s: Positive
     build_policy: Annotated[tuple[Text, ...], BeforeValidator(_commands)]
     """Commands; there may be none."""
+    build_tasks: Annotated[tuple[Text, ...], BeforeValidator(_commands)]
+    """Commands; there may be none."""
     environment: Mapping[Variable, Annotated[str, BeforeValidator(_variable)]]
 
 

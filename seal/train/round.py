@@ -19,7 +19,7 @@ from seal.coevolution.interface import Interface, difference
 from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import WeightConfig
 from seal.records.loop_log import LoopLog, group_of, mixed_group_share
-from seal.records.round_metrics import label_counts, round_metrics
+from seal.records.round_metrics import by_source, label_counts, round_metrics
 from seal.train.advantages import advantage_metrics
 from seal.train.state import LoopState
 from seal.wire import InterfaceReply, from_json
@@ -107,6 +107,7 @@ class RoundLog:
         rewards: dict[str, list[float]] = {}
         for group, rollout in zip(batch.groups, rollouts, strict=True):
             rewards.setdefault(group, []).append(rollout.training_reward)
+        sources = by_source(rollouts, batch.groups)
         metrics = {
             **round_metrics(rollouts, weights, state.utilities, self._config),
             "seal/mixed_group_share": mixed_group_share(rewards),
@@ -116,6 +117,11 @@ class RoundLog:
             **{f"seal/utility/{label.value}": rho for label, rho in state.utilities.items()},
             "seal/interface/version": shown.version,
             "seal/interface/active_parts": len(shown.active()),
+            **{
+                f"seal/{source}/{name}": figures[name]
+                for source, figures in sources.items()
+                for name in ("groups", "pass_rate", "mixed_group_share")
+            },
         }
         logged.update(metrics)
         self._log.rollouts(
@@ -144,6 +150,9 @@ class RoundLog:
             "interface_versions": sorted({rollout.interface_version for rollout in rollouts}),
             # Sorted, because verl orders a batch by length.
             "task_ids": sorted({rollout.task_id for rollout in rollouts}),
+            "sources": sources,
+            # What the synthetic tasks of this round were drawn with.
+            "scores": _scores(state),
         }
 
     def evolved(self, state: LoopState, reply: InterfaceReply, least_turns: int) -> None:
@@ -159,7 +168,13 @@ class RoundLog:
                 "rates": state.profile.rates(least_turns),
                 "total": state.history.total.to_json(),
                 "utilities": {label.value: rho for label, rho in state.utilities.items()},
+                "next_scores": _scores(state),
                 "interface": asdict(reply),
                 "interface_change": difference(state.shown, Interface.from_json(reply.interface)),
             }
         )
+
+
+def _scores(state: LoopState) -> dict[str, float]:
+    scores = {} if state.drawing is None else state.drawing.scores
+    return {label.value: score for label, score in scores.items()}

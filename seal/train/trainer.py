@@ -32,7 +32,7 @@ from seal.coevolution.interface import Interface
 from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import batch_weights
 from seal.records.loop_log import LoopLog
-from seal.settings.rules import check_best_metric
+from seal.settings.rules import check_best_metric, check_synthetic
 from seal.settings.sections import read_settings
 from seal.train import validation
 from seal.train.advantages import balanced, weighted
@@ -59,13 +59,15 @@ class SealTrainer(PPOTrainerSync):
 
         Raises:
             SettingsError: A setting is wrong, or out of its range; the recipe's checkpoints cannot
-                be kept; the gate needs a validation that is switched off; or the best checkpoint
-                is chosen by a suite that is hardly ever played.
+                be kept; the gate needs a validation that is switched off; the best checkpoint is
+                chosen by a suite that is hardly ever played; or settings of synthetic tasks would
+                do nothing.
         """
         self._settings = settings = read_settings(config)
         self._checkpoints = CheckpointKeeper(settings)
         validation.check_gate_possible(settings)
         check_best_metric(settings.seal)
+        check_synthetic(settings.data)
         with open_dict(config):  # verl compares trainer_mode with "sync" in several places
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
@@ -81,32 +83,6 @@ class SealTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> WholeGroupReplayBuffer:
         """Ours, with what verl gives its own: verl leaves filter and refill out for others."""
         return WholeGroupReplayBuffer(self.config, self._replace_groups)
-
-    # ---- prompts -----------------------------------------------------------------------
-
-    def _init_dataloader(self) -> None:
-        """verl's, and the pool of synthetic tasks if the recipe names one."""
-        super()._init_dataloader()
-        self._synthetic = pool_of_run(self._settings, self.train_dataset)
-
-    def prepare_step(self) -> dict[str, Any]:
-        """verl's: submit the prompts of a step; some of them are drawn from the pool."""
-        if self._synthetic is not None:
-            self._state = self._synthetic.begin_step(self._state, self.global_steps)
-        prepared: dict[str, Any] = super().prepare_step()
-        return prepared
-
-    def _replace_groups(self, groups: Sequence[str]) -> None:
-        """Submit prompts in the place of lost or filtered groups, each of its group's kind."""
-        if self._synthetic is not None:
-            self._state = self._synthetic.replace_groups(self._state, self.global_steps, groups)
-        self._add_prompts_to_generate(len(groups))
-
-    def _fetch_one_gen_batch(self) -> TensorDict:
-        """verl's: the next prompt of the loader, unless one of the pool waits."""
-        if self._synthetic is not None and self._synthetic.waiting:
-            return self._synthetic.take()
-        return super()._fetch_one_gen_batch()
 
     # ---- Algorithm 1 -------------------------------------------------------------------
 
@@ -176,6 +152,32 @@ class SealTrainer(PPOTrainerSync):
         reply = evolved_interface(self._settings, self._state)
         self._interface = Interface.from_json(reply.interface)
         return reply
+
+    # ---- prompts -----------------------------------------------------------------------
+
+    def _init_dataloader(self) -> None:
+        """verl's, and the pool of synthetic tasks if the recipe names one."""
+        super()._init_dataloader()
+        self._synthetic = pool_of_run(self._settings, self.train_dataset)
+
+    def prepare_step(self) -> dict[str, Any]:
+        """verl's: submit the prompts of a step; some of them are drawn from the pool."""
+        if self._synthetic is not None:
+            self._state = self._synthetic.begin_step(self._state, self.global_steps)
+        prepared: dict[str, Any] = super().prepare_step()
+        return prepared
+
+    def _replace_groups(self, groups: Sequence[str]) -> None:
+        """Submit prompts in the place of lost or filtered groups, each of its group's kind."""
+        if self._synthetic is not None:
+            self._state = self._synthetic.replace_groups(self._state, self.global_steps, groups)
+        self._add_prompts_to_generate(len(groups))
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        """verl's: the next prompt of the loader, unless one of the pool waits."""
+        if self._synthetic is not None and self._synthetic.waiting:
+            return self._synthetic.take()
+        return super()._fetch_one_gen_batch()
 
     # ---- checkpoints -------------------------------------------------------------------
 

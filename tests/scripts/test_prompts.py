@@ -17,6 +17,7 @@ import real_tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
+from pool_files import pool_rows, write_pool
 from typed import settings_with
 
 from seal.backbone import prompt_budget, prompts
@@ -273,6 +274,31 @@ def test_json_lines_are_data_files_too(tmp_path: Path) -> None:
     files = [str(tmp_path / "rows.jsonl")]
     data = settings_with({"data.train_files": files, "data.val_files": files}).data
     assert prompt_budget.tasks_of_mode(data, "train") == ["ttrain"]
+
+
+def test_the_tasks_of_a_pool_are_training_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_budget, "ROOT", tmp_path)
+    write_pool(tmp_path, "some", pool_rows("some", 2))
+    rows = [{"extra_info": {"task_id": f"t{mode}", "mode": mode}} for mode in ("train", "eval")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "eval.jsonl").write_text(json.dumps(rows[1]))
+    files: dict[str, Any] = {
+        "data.train_files": str(tmp_path / "rows.jsonl"),
+        "data.val_files": str(tmp_path / "eval.jsonl"),
+        "data.synthetic_tasks": "some",
+    }
+    drawn = ["synthetic_some_000000_7", "synthetic_some_000001_17"]
+    data = settings_with({**files, "data.synthetic_share": 0.5}).data
+    assert prompt_budget.tasks_of_mode(data, "train") == ["ttrain", *drawn]
+    assert prompt_budget.tasks_of_mode(data, "eval") == ["teval"]
+    # With share 1 no real task is rolled out in training.
+    data = settings_with({**files, "data.synthetic_share": 1.0}).data
+    assert prompt_budget.tasks_of_mode(data, "train") == drawn
+    data = settings_with({**files, "data.synthetic_tasks": "other"}).data
+    with pytest.raises(PromptBudgetError, match="no pool 'other'.*synthesis make other"):
+        prompt_budget.tasks_of_mode(data, "train")
 
 
 @pytest.mark.slow

@@ -6,9 +6,21 @@ The fixture `recipe` stands in launch/conftest.py.
 import json
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
+
 ROOT = Path(__file__).resolve().parents[2]
+REAL_TASKS = (
+    "data.train_files=data/quickstart_train.parquet",
+    "data.val_files=data/quickstart_eval.parquet",
+    "data.synthetic_tasks=null",
+    "data.synthetic_share=0",
+    "launcher.build_tasks=null",
+)
+"""Overrides of the quickstart for tests that make no pool of synthetic tasks."""
 
 
 def make_checkpoint(root: Path, step: int, name: str = "quickstart", shards: int = 1) -> Path:
@@ -21,6 +33,16 @@ def make_checkpoint(root: Path, step: int, name: str = "quickstart", shards: int
     with zipfile.ZipFile(folder / "data.pt", "w") as archive:
         archive.writestr("data", "place in the data")
     return folder
+
+
+def write_tasks(path: Path, tasks: Mapping[str, str]) -> None:
+    """A data file: task id -> its first message."""
+    rows = [
+        {"prompt": [{"role": "user", "content": text}], "extra_info": {"task_id": name}}
+        for name, text in tasks.items()
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
 def note_latest(checkpoint: Path) -> Path:

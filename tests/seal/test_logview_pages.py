@@ -164,6 +164,38 @@ def test_a_step_shows_what_the_interface_said_and_what_changed(
     assert "guideline:missing_tool_call: Say that" in changes
 
 
+def test_real_and_synthetic_tasks_are_shown_apart(client: TestClient, experiments: Path) -> None:
+    folder = write_run(experiments)
+    for url in ("/runs/trial", "/runs/trial/steps/2"):
+        assert "ynthetic" not in get(client, url).text
+    log = folder / "loop/rounds.jsonl"
+    first, second = (json.loads(line) for line in log.read_text("utf-8").splitlines())
+    real = {
+        "groups": 1,
+        "pass_rate": 0.25,
+        "mixed_group_share": 1.0,
+        "labels": {"pass": 1, "state_mismatch": 3},
+    }
+    drawn = {**real, "groups": 3, "pass_rate": 0.75, "labels": {"missing_tool_call": 2}}
+    first |= {"sources": {"real": real, "synthetic": drawn}, "scores": {}}
+    second |= {"sources": {"synthetic": drawn}, "scores": {"state_mismatch": 0.625}}
+    write_lines(log, [first, second])
+    text = get(client, "/runs/trial/steps/1").text
+    shown = text.split("Real and synthetic tasks")[1].split("What the interface said")[0]
+    assert "real 1 25.0 % 100.0 %" in shown and "state_mismatch 3" in shown
+    assert "synthetic 3 75.0 % 100.0 %" in shown and "missing_tool_call 2" in shown
+    assert "were drawn alike" in shown
+    text = get(client, "/runs/trial/steps/2").text
+    shown = text.split("Real and synthetic tasks")[1].split("What the interface said")[0]
+    assert "real 1" not in shown and "with the scores state_mismatch 0.625" in shown
+    page = get(client, "/runs/trial")
+    charts = [attrs["aria-label"] for tag, attrs in page.tags if attrs.get("class") == "chart"]
+    assert charts[2:] == ["Scores that synthetic tasks were drawn with by step"]
+    assert "training, real, step 1: 25.0 %" in page.text
+    assert "training, synthetic, step 2: 75.0 %" in page.text
+    assert "state_mismatch, step 2: 62.5 %" in page.text
+
+
 def rows(page: Page) -> str:
     return page.text.split("turns: label")[1].split("Pages follow")[0]
 

@@ -4,7 +4,7 @@ from labelled import rollout, turn
 
 from seal.coevolution.weights import UTILITIES, WeightConfig, batch_weights
 from seal.labels import Label
-from seal.records.round_metrics import label_counts, round_metrics
+from seal.records.round_metrics import by_source, label_counts, round_metrics
 from seal.wire import ExitStatus
 
 
@@ -64,3 +64,31 @@ def test_labels_are_counted_by_category() -> None:
         "multi_turn_base": {"pass": 2},
         "multi_turn_miss_param": {"spurious_tool_call": 1},
     }
+
+
+def test_real_and_synthetic_tasks_are_told_apart() -> None:
+    real, drawn = "multi_turn_base_1", "synthetic_some_000001_1"
+    rollouts = [
+        rollout([Label.PASS, Label.PASS], 1.0, task_id=real),
+        rollout([Label.PASS, Label.STATE_MISMATCH], task_id=real),
+        rollout([Label.STATE_MISMATCH], task_id=drawn),
+        rollout([Label.MISSING_TOOL_CALL], task_id=drawn),
+        rollout([Label.PASS], 1.0, task_id=drawn),
+        rollout([Label.PASS], 1.0, task_id=drawn),
+    ]
+    assert by_source(rollouts, ["a", "a", "b", "b", "c", "c"]) == {
+        "real": {
+            "groups": 1,
+            "pass_rate": 0.5,
+            "mixed_group_share": 1.0,
+            "labels": {"pass": 3, "state_mismatch": 1},
+        },
+        "synthetic": {
+            "groups": 2,
+            "pass_rate": 0.5,
+            "mixed_group_share": 0.0,
+            "labels": {"state_mismatch": 1, "missing_tool_call": 1, "pass": 2},
+        },
+    }
+    assert by_source(rollouts[2:], ["b", "b", "c", "c"]).keys() == {"synthetic"}
+    assert by_source(rollouts[:2], ["a", "a"]) == {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from labelled import rollout
 
+from seal.coevolution.drawing import Drawing, Drawn
 from seal.coevolution.interface import INITIAL
 from seal.coevolution.rollout import Rollout
 from seal.coevolution.utilities import UtilityConfig
@@ -94,6 +95,49 @@ def test_a_checkpoint_of_somebody_else_is_refused(tmp_path: Path) -> None:
         (tmp_path / state.FILE).write_text(broken)
         with pytest.raises(TrainingError, match="cannot be read"):
             state.load(tmp_path)
+
+
+REAL = rollout([Label.MISSING_TOOL_CALL], task_id="multi_turn_base_1")
+DRAWN = rollout([Label.STATE_MISMATCH], task_id="synthetic_some_000001_1")
+
+
+def test_scores_come_from_real_tasks_and_c_t_from_all() -> None:
+    steered, begun = config(refresh=1), LoopState(drawing=Drawing("hash", Drawn(0, (3,))))
+    made = after_round(begun, 1, [REAL, DRAWN, DRAWN], SHOWN, steered)
+    assert made.drawing is not None
+    assert made.drawing.scores == {Label.MISSING_TOOL_CALL: 1.0}
+    assert made.drawing.drawn == Drawn(0, (3,))
+    assert made.profile.by_label[Label.STATE_MISMATCH].turns == 2
+    # A round without a real task has no other profile.
+    made = after_round(made, 2, [DRAWN], SHOWN, steered)
+    assert made.drawing is not None
+    assert made.drawing.scores == {Label.STATE_MISMATCH: 1.0}
+    # Without steering, and without a pool, nothing is scored.
+    plain = after_round(begun, 1, [REAL], SHOWN, config())
+    assert plain.drawing == begun.drawing
+    assert after_round(LoopState(), 1, [REAL], SHOWN, steered).drawing is None
+
+
+def test_a_frozen_profile_steers_no_more() -> None:
+    begun = LoopState(drawing=Drawing("hash"))
+    frozen = config(refresh=1, frozen_after=1)
+    first = after_round(begun, 1, [REAL], SHOWN, frozen)
+    second = after_round(first, 2, [DRAWN], SHOWN, frozen)
+    assert second.drawing == first.drawing != begun.drawing
+
+
+def test_a_drawing_survives_the_disk_and_older_states_have_none(tmp_path: Path) -> None:
+    made = after_round(
+        LoopState(drawing=Drawing("hash", Drawn(1, (3, 1)))), 1, [REAL], SHOWN, config(refresh=1)
+    )
+    state.save(made, tmp_path)
+    assert state.load(tmp_path) == made
+    older = {key: value for key, value in made.to_json().items() if key != "drawing"}
+    (tmp_path / state.FILE).write_text(json.dumps(older))
+    assert state.load(tmp_path) == replace(made, drawing=None)
+    (tmp_path / state.FILE).write_text(json.dumps({**older, "drawing": {"passes": 1}}))
+    with pytest.raises(TrainingError, match="cannot be read"):
+        state.load(tmp_path)
 
 
 def test_the_first_of_equal_scores_is_the_best() -> None:

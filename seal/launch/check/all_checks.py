@@ -15,7 +15,7 @@ from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 from omegaconf import DictConfig, OmegaConf
 
 from seal.client.client import EnvironmentFault
-from seal.launch import folders
+from seal.launch import folders, pools
 from seal.launch.check import before_start, gpus
 from seal.launch.check.finding import Finding, Level, error, ok
 from seal.launch.check.machine import Machine
@@ -49,7 +49,10 @@ def check(recipe: DictConfig, with_bfcl: bool, resume: bool, family: Family) -> 
     findings += all_reduce(recipe, machine)
     findings += hub(model)
     usable = {finding.subject for finding in findings if finding.level is not Level.ERROR}
-    if model.folder is not None and {"model", "data", "service", "token"} <= usable:
+    if before_start.POOLS in {finding.subject for finding in findings} - usable:
+        return findings
+    made_later = model.folder is None or pools.missing(recipe, with_bfcl)
+    if not made_later and {"model", "data", "service", "token"} <= usable:
         findings += prompts(recipe, with_bfcl, family)
     return findings
 
@@ -104,7 +107,7 @@ def prompts(recipe: DictConfig, with_bfcl: bool, family: Family) -> Iterator[Fin
         OmegaConf.save(recipe, config)
         if with_bfcl:
             try:
-                start_service(recipe, family, log)
+                start_service(recipe, family, log, pools.hashes(recipe))
             except (RunError, EnvironmentFault) as problem:
                 yield error("service", str(problem))
                 return

@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 from omegaconf import DictConfig
 
+from seal.launch import pools
 from seal.launch.check import batches, gpus, host, inputs, kernels, software
-from seal.launch.check.finding import Finding, Level, sentences, tried
+from seal.launch.check.finding import Finding, Level, error, ok, sentences, tried
 from seal.launch.check.machine import Machine
 from seal.launch.check.model import Model
 from seal.launch.folders import RunError, check_outputs_free
 from seal.launch.resume import check_resume
 from seal.launch.service import check_can_start, check_service
+from seal.settings.sections import read_settings
 
 Check = Callable[[DictConfig, Machine, Model], Iterator[Finding]]
 
+POOLS = "synthetic tasks"
+"""Subject of the finding on them."""
 CHECKS: Sequence[Check] = (
     gpus.number,
     gpus.driver,
@@ -66,18 +70,39 @@ def outside(recipe: DictConfig, with_bfcl: bool, resume: bool) -> Iterator[Findi
         yield tried("resume", lambda: check_resume(recipe), "the run can go on")
     else:
         yield tried("outputs", lambda: check_outputs_free(recipe), "the run's folders are free")
+    yield from synthetic_tasks(recipe, with_bfcl)
     yield service(recipe, with_bfcl)
+
+
+def synthetic_tasks(recipe: DictConfig, with_bfcl: bool) -> Iterator[Finding]:
+    """The pools of synthetic tasks are there, or the run makes them, and it may use them."""
+    commands = read_settings(recipe).launcher.build_tasks
+    try:
+        lacking = pools.missing(recipe, with_bfcl) if commands else []
+        if lacking:
+            makes = "; ".join(commands)
+            yield ok(POOLS, f"{', '.join(lacking)}: not there; the run makes them: {makes}")
+        elif found := pools.check_pools(recipe, with_bfcl):
+            yield ok(POOLS, found)
+    except RunError as failure:
+        yield error(POOLS, str(failure))
 
 
 def service(recipe: DictConfig, with_bfcl: bool) -> Finding:
     """Finding on the service: whether it can be started, or answers."""
     if with_bfcl:
         return tried("service", lambda: check_can_start(recipe), "can be started")
-    finding = tried("service", lambda: check_service(recipe), "healthy")
+    finding = tried("service", lambda: _check_service(recipe), "healthy")
     if finding.level is Level.ERROR:
         message = f"{finding.message} (--with-bfcl starts one for the run)"
         return dataclasses.replace(finding, message=message)
     return finding
+
+
+def _check_service(recipe: DictConfig) -> None:
+    # What is missing is a finding of its own, or the run makes it and asks again.
+    names = [name for name in pools.needed(recipe) if not pools.missing_files(name, False)]
+    check_service(recipe, pools=pools.hashes_of(tuple(names)))
 
 
 def require(recipe: DictConfig, with_bfcl: bool, resume: bool) -> list[str]:

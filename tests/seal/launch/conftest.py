@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig
-from project_folder import ROOT
+from project_folder import REAL_TASKS, ROOT
 
 from seal.launch import folders
 from seal.launch.processes import Family
@@ -16,7 +16,7 @@ from seal.launch.recipe import load_recipe
 @pytest.fixture(scope="session")
 def quickstart() -> DictConfig:
     """Composed once: that takes seconds."""
-    return load_recipe(ROOT / "exp/quickstart.yaml", [])
+    return load_recipe(ROOT / "exp/quickstart.yaml", REAL_TASKS)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_folder import copy_project, make_checkpoint, note_latest
+from project_folder import REAL_TASKS, copy_project, make_checkpoint, note_latest
 
 from seal.launch.listening import free_port
 from seal.launch.processes import Family
@@ -60,7 +60,7 @@ class Project:
 
     def arguments(self, *options: str, overrides: tuple[str, ...] = ()) -> list[str]:
         url = f"env_service.env_url=http://127.0.0.1:{self.port}"
-        return ["--conf", "exp/quickstart.yaml", *options, "--", url, *overrides]
+        return ["--conf", "exp/quickstart.yaml", *options, "--", url, *REAL_TASKS, *overrides]
 
     def start(self, arguments: list[str]) -> "subprocess.Popen[str]":
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("BFCL_", "RAY_"))}

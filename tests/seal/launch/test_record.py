@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
+from project_folder import write_tasks
 
 from seal.coevolution import texts
 from seal.launch.record import Options, git_state, policy_hashes, record_launch
@@ -70,14 +71,14 @@ def test_a_record_tells_data_and_texts_apart(
     recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in ("train_files", "val_files"):
-        (tmp_path / recipe.data[key]).parent.mkdir(exist_ok=True)
-        (tmp_path / recipe.data[key]).write_bytes(key.encode())
+        write_tasks(tmp_path / recipe.data[key], {"multi_turn_base_1": key})
     first = read(record(recipe.copy()))
     assert first["data"] == {
-        recipe.data[key]: hashlib.sha256(key.encode()).hexdigest()
+        recipe.data[key]: hashlib.sha256((tmp_path / recipe.data[key]).read_bytes()).hexdigest()
         for key in ("train_files", "val_files")
     }
-    (tmp_path / recipe.data.val_files).write_bytes(b"other")
+    assert first["pools"] == {}
+    write_tasks(tmp_path / recipe.data.val_files, {"multi_turn_base_1": "other"})
     monkeypatch.setattr(texts, "AFFORDANCE_NOTE", "Look again.")
     second = read(record(recipe.copy(), resumed_from=1))
     assert [second["data"][name] == first["data"][name] for name in first["data"]] == [True, False]

@@ -2,13 +2,11 @@ import json
 import shlex
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
-from project_folder import make_checkpoint, note_latest
+from project_folder import make_checkpoint, note_latest, write_tasks
 
 from seal.launch.folders import RunError
 from seal.launch.resume import (
@@ -113,8 +111,8 @@ def test_a_run_whose_length_is_in_epochs_is_not_gone_on_with_after_its_last_step
 ) -> None:
     validated(begun, tmp_path, 8)
     for number, rows in enumerate((20, 13)):
-        pyarrow.parquet.write_table(
-            pyarrow.table({"a": list(range(rows))}), tmp_path / f"{number}.parquet"
+        write_tasks(
+            tmp_path / f"{number}.parquet", {f"multi_turn_base_{n}": "" for n in range(rows)}
         )
     begun.data.train_files = ["0.parquet", "1.parquet"]
     begun.data.train_batch_size = 8

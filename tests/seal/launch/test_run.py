@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig
 from project_folder import ROOT
 
-from seal.launch import run
+from seal.launch import building, run
 from seal.launch.folders import RunError
 from seal.launch.processes import Family
 from seal.launch.recipe import EXP, load_recipe
@@ -24,8 +24,8 @@ def test_a_policy_is_built_once(recipe: DictConfig, tmp_path: Path) -> None:
         "assert 'SEAL_LAUNCH_ID' in os.environ\n"
     )
     recipe.launcher.build_policy = "make.py data/tiny_policy"
-    assert run.prepare_policy(recipe, Family()) > 0.0
-    assert run.prepare_policy(recipe, Family()) == 0.0
+    assert building.prepare_policy(recipe, Family()) > 0.0
+    assert building.prepare_policy(recipe, Family()) == 0.0
 
 
 def test_launches_at_the_same_time_build_a_policy_once(recipe: DictConfig, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_launches_at_the_same_time_build_a_policy_once(recipe: DictConfig, tmp_p
         (tmp_path / "go").touch()
 
     with ThreadPoolExecutor() as launches:
-        made = [launches.submit(run.prepare_policy, recipe, Family(), waits) for _ in range(2)]
+        made = [launches.submit(building.prepare_policy, recipe, Family(), waits) for _ in range(2)]
         assert all(one.result() > 0.0 for one in made)
     assert said == ["waiting for another launch, which is building tiny_policy"]
 
@@ -53,7 +53,7 @@ def test_a_policy_that_is_not_built_is_an_error(recipe: DictConfig, tmp_path: Pa
     (tmp_path / "make.py").write_text("raise SystemExit(3)")
     recipe.launcher.build_policy = "make.py"
     with pytest.raises(RunError, match=r"building the policy failed: make\.py"):
-        run.prepare_policy(recipe, Family())
+        building.prepare_policy(recipe, Family())
 
 
 STEP = """\
@@ -93,19 +93,19 @@ def test_several_commands_build_a_policy_in_turn(
     quoted = [f"step.py {one}".format(path=f"'{path}'") for one in commands]
     recipe.launcher.build_policy = quoted
     if complaint is None:
-        assert run.prepare_policy(recipe, Family()) > 0.0
+        assert building.prepare_policy(recipe, Family()) > 0.0
         assert (tmp_path / path / "config.json").is_file()
     else:
         said = complaint.format(path=path)
         with pytest.raises(RunError, match=rf"^building the policy failed: step\.py {said}"):
-            run.prepare_policy(recipe, Family())
+            building.prepare_policy(recipe, Family())
     assert (tmp_path / "order.txt").read_text().split() == ran.split()
 
 
 @pytest.mark.parametrize("nothing", [None, "", []])
 def test_no_command_builds_no_policy(nothing: object, recipe: DictConfig) -> None:
     recipe.launcher.build_policy = nothing
-    assert run.prepare_policy(recipe, Family()) == 0.0
+    assert building.prepare_policy(recipe, Family()) == 0.0
 
 
 def test_smollm2s_commands_are_there_and_make_what_the_next_one_takes() -> None:

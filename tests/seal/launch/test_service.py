@@ -2,6 +2,7 @@ import functools
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from omegaconf import DictConfig
 from project_folder import ROOT
 
 from seal.client.client import EnvironmentClient, EnvironmentFault
-from seal.launch import service
+from seal.launch import pools, service
 from seal.launch.folders import RunError
 from seal.launch.listening import free_port
 from seal.launch.processes import Family
@@ -113,6 +114,48 @@ def test_the_real_service_is_started_by_its_script(
     assert process.returncode is not None
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def small_pool(tmp_path: Path) -> dict[str, str]:
+    """A pool of two tasks in the recipe's project folder, made by the synthesiser; its hash."""
+    command = [str(ROOT / ".venv-bfcl/bin/python"), "-m", "env_service.environments.bfcl.synthesis"]
+    make = ["make", "small", "--split", "data/bfcl_clean_split.json", "--tasks", "2"]
+    root = ["--root", str(tmp_path), "--processes", "1"]
+    subprocess.run([*command, *make, *root], cwd=ROOT, check=True, capture_output=True)
+    return pools.hashes_of(("small",))
+
+
+def test_the_service_plays_the_pools_of_the_run_by_its_script_or_without(
+    recipe: DictConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    family: Family,
+    port: int,
+    small_pool: dict[str, str],
+) -> None:
+    (tmp_path / ".venv-bfcl").symlink_to(ROOT / ".venv-bfcl")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for script in ("bash bfcl.sh --workers 1", ""):
+        monkeypatch.setenv("BFCL_SCRIPT", script)
+        monkeypatch.setenv("BFCL_PATH", str(ROOT / "env_service/launch_script") if script else "")
+        service.start_service(recipe, family, tmp_path / "service.log", small_pool)
+        service.check_service(recipe, pools=small_pool)
+        with pytest.raises(RunError, match=r"does not play the pool x: start it with --tasks env"):
+            service.check_service(recipe, pools={"x": "1"})
+        with pytest.raises(RunError, match=r"plays another pool small \(.{12}\) than .*\(beef\)"):
+            service.check_service(recipe, pools={"small": "beef"})
+        assert family.end() == []
+
+
+def test_a_script_that_leaves_the_pools_out_is_refused(
+    recipe: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: Family, port: int
+) -> None:
+    answer(monkeypatch, tmp_path, 200, protocol_version=PROTOCOL_VERSION, environments=["bfcl"])
+    service.start_service(recipe, family, tmp_path / "service.log")
+    assert family.end() == []
+    with pytest.raises(RunError, match=r"does not play the pool some: .*variable BFCL_TASKS"):
+        service.start_service(recipe, family, tmp_path / "service.log", {"some": "1"})
 
 
 def test_our_own_service_is_started_without_settings(
