@@ -36,7 +36,8 @@ class Box:
 PACKAGES = {
     "scripts": Box("command lines", 600, 20),
     "seal/export": Box("checkpoint to model", 260, 110),
-    "seal/evaluation": Box("runs official programs", 430, 110),
+    "seal/exploration": Box("a model makes tasks", 430, 110),
+    "seal/evaluation": Box("runs official programs", 430, 200),
     "seal/study": Box("compares recipes", 600, 110),
     "launcher.py": Box("starts a run", 770, 110),
     "benchmarks": Box("measurements", 940, 110),

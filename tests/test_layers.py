@@ -98,6 +98,15 @@ PACKAGES = (
             *("filelock", "httpx", "omegaconf", "openai", "pyarrow", "rich", "tenacity"),
         ),
     ),
+    # It asks a model as an evaluation does, and takes that from there.
+    Package(
+        ("seal/exploration",),
+        (
+            *(*METHOD, "seal.client", "seal.exploration", "seal.launch"),
+            *("seal.evaluation.endpoint", "seal.evaluation.faults", "seal.evaluation.programs"),
+            *("omegaconf", "openai"),
+        ),
+    ),
     Package(
         ("seal/study",),
         (

@@ -19,7 +19,8 @@ import openai
 
 from seal.client.access_token import is_loopback
 from seal.client.episode import OutOf
-from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue
+from seal.evaluation.faults import EndpointFault, EvaluationError, RefusedDialogue, Unreachable
+from seal.evaluation.replies import checked
 from seal.wire import Message, TokenLimit, ToolDoc
 
 STRUCTURED = "structured"
@@ -193,6 +194,8 @@ class ChatPolicy:
     """Tokens after it, of answers and observations, as far as the endpoint has counted them."""
     cut_messages: int = 0
     """Number of answers that were cut off."""
+    used_tokens: int = 0
+    """Tokens of all requests and their answers, which is what an endpoint bills."""
 
     async def generate(
         self, messages: Sequence[Message], tools: Sequence[ToolDoc]
@@ -238,19 +241,25 @@ class ChatPolicy:
         self, messages: Sequence[Message], tools: Sequence[ToolDoc], budget: int
     ) -> str | Message:
         structured = self.decoding.tool_format == STRUCTURED
-        reply = await self.client.chat.completions.create(
-            model=self.endpoint.model,
-            messages=list(messages),  # type: ignore[arg-type]
-            tools=list(tools) or openai.omit,  # type: ignore[arg-type]
-            tool_choice=("auto" if structured else "none") if tools else openai.omit,
-            temperature=self.decoding.temperature,
-            max_tokens=budget,
-            extra_body=self._extras(),
-        )
-        if reply.usage is None or not reply.choices:
-            raise EndpointFault(f"{self.endpoint.base_url} answered without choices or usage")
-        self.prompt_tokens = self.prompt_tokens or reply.usage.prompt_tokens
-        self.response_tokens = reply.usage.total_tokens - self.prompt_tokens
+        where = self.endpoint.base_url
+        try:
+            reply = await self.client.chat.completions.create(
+                model=self.endpoint.model,
+                messages=list(messages),  # type: ignore[arg-type]
+                tools=list(tools) or openai.omit,  # type: ignore[arg-type]
+                tool_choice=("auto" if structured else "none") if tools else openai.omit,
+                temperature=self.decoding.temperature,
+                max_tokens=budget,
+                extra_body=self._extras(),
+            )
+        except ValueError as error:  # of a body that is not JSON
+            raise EndpointFault(f"{where} answered with what is not JSON: {error}") from error
+        reply = checked(reply, where)
+        usage = reply.usage
+        assert usage is not None  # `checked`
+        self.prompt_tokens = self.prompt_tokens or usage.prompt_tokens
+        self.response_tokens = usage.total_tokens - self.prompt_tokens
+        self.used_tokens += usage.total_tokens
         self.cut_messages += reply.choices[0].finish_reason == "length"
         answer = reply.choices[0].message
         if structured and answer.tool_calls:
@@ -275,11 +284,15 @@ def fault_of(error: openai.OpenAIError, where: str) -> EvaluationError:
     """The evaluation's error for an error of the endpoint."""
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
         return EvaluationError(
-            f"the endpoint {where} refuses the key; set the environment variable OPENAI_API_KEY"
+            f"the endpoint {where} refuses the key; check the environment variable that holds it, "
+            "OPENAI_API_KEY unless another is named"
         )
     reason = str(error).partition("\n")[0][:300]
     if isinstance(error, _ALL_TRIED):
-        return EndpointFault(f"the endpoint {where} failed: {type(error).__name__}, {reason}")
+        no_answer = isinstance(error, openai.APIConnectionError)
+        silent = isinstance(error, openai.APITimeoutError)
+        kind = Unreachable if no_answer and not silent else EndpointFault
+        return kind(f"the endpoint {where} failed: {type(error).__name__}, {reason}")
     return EvaluationError(f"the endpoint {where} refuses a request: {reason}")
 
 

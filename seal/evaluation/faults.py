@@ -9,5 +9,9 @@ class EndpointFault(EvaluationError):
     """The model's endpoint failed or could not be reached."""
 
 
+class Unreachable(EndpointFault):
+    """Nothing answers at the endpoint's address, however often it is tried."""
+
+
 class RefusedDialogue(EndpointFault):
     """The endpoint refused to go on with one dialogue; it may still accept others."""

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
-"""Body of a request to /chat/completions -> status and body of the reply."""
+"""Body of a request to /chat/completions -> status and body of the reply; bytes go as they are."""
 
 
 class ScriptedEndpoint:
@@ -20,6 +20,8 @@ class ScriptedEndpoint:
 
     def __init__(self, answer: Answer, owner: str) -> None:
         self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        """The header `authorization` of each request to /chat/completions."""
         self.answer = answer
         self.owner = owner
         self.model = "m"
@@ -48,15 +50,18 @@ def serving(answer: Answer, owner: str = "somebody") -> Iterator[ScriptedEndpoin
                 self.reply(200, {"tokens": [7] if body["prompt"] == "<end>" else [1, 2]})
                 return
             endpoint.asked.append(body)
+            endpoint.keys.append(self.headers["authorization"])
             self.reply(*endpoint.answer(body))
 
         def reply(self, status: int, body: Any) -> None:
-            content = json.dumps(body).encode()
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            # A client that waits no longer has closed its end.
+            with contextlib.suppress(BrokenPipeError):
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

@@ -2,7 +2,11 @@
 
     .venv-bfcl/bin/python -m env_service.environments.bfcl.synthesis make NAME \
         --split data/bfcl_clean_split.json --tasks 2000 --seed 1
+    .venv-bfcl/bin/python -m env_service.environments.bfcl.synthesis make NAME \
+        --split data/bfcl_clean_split.json --candidates FILE
     .venv-bfcl/bin/python -m env_service.environments.bfcl.synthesis report NAME
+
+With --candidates a pool is made of what a model has proposed (scripts/explore.py).
 
 The service plays the tasks of a pool: python -m env_service --env bfcl --tasks FILE.
 """
@@ -17,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from env_service.environments.bfcl.synthesis import making
+from env_service.environments.bfcl.synthesis.candidates import FromFile, read_candidates
 from env_service.environments.bfcl.synthesis.pool import (
     ROOT,
     BadPool,
@@ -33,6 +38,8 @@ from env_service.environments.bfcl.tasks import CATEGORIES
 from env_service.environments.bfcl.tool_classes import TOOL_CLASSES
 
 INTERRUPTED = 130
+DRAWN = ("tasks", "seed", "processes", "categories", "classes", "turns", "calls", "indirect")
+"""Options of tasks that are drawn."""
 _MOST = 20
 """Turns of a task, and calls of a turn, that can be asked for."""
 
@@ -45,6 +52,10 @@ def main(argv: Sequence[str]) -> int:
     """
     args = _arguments(argv)
     try:
+        if args.command == "seeds":
+            seeds = Proposer(read_sides(args.split, args.side), Knobs()).seeds
+            sys.stdout.write("".join(f"{seed.task_id}\n" for seed in seeds))
+            return 0
         if args.command == "make":
             _make(args)
         sys.stdout.write(text_of(_report(args)))
@@ -73,9 +84,12 @@ def _make(args: argparse.Namespace) -> None:
     paths = {name: task_file(name, args.root) for name in args.apart_from}
     tasks = [task for path in paths.values() for task in read_tasks(path)]
     earlier = {name: sha256_of(path) for name, path in paths.items()}
-    draft = making.make(
-        Proposer(sides, knobs, earlier, tasks), args.name, args.tasks, args.processes
-    )
+    proposer = Proposer(sides, knobs, earlier, tasks)
+    if args.candidates is None:
+        draft = making.make(proposer, args.name, args.tasks, args.processes)
+    else:
+        lines, pools = read_candidates(args.candidates, args.root)
+        draft = making.make_from(FromFile(lines, proposer, pools), args.name)
     making.write(draft, args.name, args.root)
     sys.stderr.write(
         f"synthesis: {task_file(args.name, args.root)} in {time.monotonic() - started:.0f} s; "
@@ -115,15 +129,19 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         command.add_argument(
             "--root", type=Path, default=ROOT, help="project folder of the pool (%(default)s)"
         )
+    seeds = commands.add_parser("seeds", help="list the tasks that lend their worlds")
+    for command in (make, seeds):
+        command.add_argument(
+            "--split", type=Path, required=True, help="JSON file with the lists train and val"
+        )
+        command.add_argument(
+            "--side",
+            choices=SIDES,
+            default=SIDES[0],
+            help="side of the split that lends the seeds; nothing of the others is in the pool "
+            "(%(default)s)",
+        )
     add = make.add_argument
-    add("--split", type=Path, required=True, help="JSON file with the lists train and val")
-    add(
-        "--side",
-        choices=SIDES,
-        default=SIDES[0],
-        help="side of the split that lends the seeds; nothing of the others is in the pool "
-        "(%(default)s)",
-    )
     add(
         "--apart-from",
         type=_name,
@@ -131,6 +149,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         default=(),
         metavar="NAME",
         help="pools made before, of which this one has no task and no three calls in a row",
+    )
+    add(
+        "--candidates",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="keep those of these files that pass (the options below are for drawn tasks)",
     )
     add("--tasks", type=_count, default=2000, help="tasks to make (%(default)s)")
     add("--seed", type=int, default=1, help="seed (%(default)s)")
@@ -161,7 +186,21 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="SHARE",
         help="probability of 'that booking' where a value need not be said (%(default)s)",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.command == "make" and args.candidates is not None:
+        for name in (
+            "tasks",
+            "seed",
+            "processes",
+            "categories",
+            "classes",
+            "turns",
+            "calls",
+            "indirect",
+        ):
+            if getattr(args, name) != make.get_default(name):
+                make.error(f"--{name} is for drawn tasks, and --candidates draws none")
+    return args
 
 
 def _name(text: str) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from env_service.environments.bfcl.synthesis.candidates import FromFile
 from env_service.environments.bfcl.synthesis.filters import Kept
 from env_service.environments.bfcl.synthesis.pool import (
     ROOT,
@@ -29,7 +30,7 @@ from env_service.environments.bfcl.synthesis.pool import (
     table_line,
     task_file,
 )
-from env_service.environments.bfcl.synthesis.proposals import Candidate, Proposer
+from env_service.environments.bfcl.synthesis.proposals import AUTHOR, Candidate, Proposer
 from env_service.environments.bfcl.synthesis.report import Origin, report_on
 from env_service.environments.bfcl.synthesis.verification import Refused
 from seal.records.whole_file import whole_file
@@ -51,8 +52,22 @@ class Draft:
     """What it was made from."""
     candidates: list[Candidate] = field(default_factory=list)
     """What was kept, with ids."""
-    refused: Counter[str] = field(default_factory=Counter)
-    """Reason -> attempts."""
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Author and reason -> attempts."""
+
+    _kept: Kept = field(default_factory=Kept)
+
+    def take(self, author: str, outcome: Candidate | Refused, name: str) -> bool:
+        """Keep what an attempt has brought as a task of the pool `name`, or count why not."""
+        try:
+            if isinstance(outcome, Refused):
+                raise outcome
+            self._kept.add(outcome.task)
+        except Refused as reason:
+            self.refused[author, str(reason)] += 1
+            return False
+        self.candidates.append(_with_id(outcome, name, len(self.candidates)))
+        return True
 
     @property
     def attempts(self) -> int:
@@ -73,26 +88,38 @@ def make(proposer: Proposer, name: str, wanted: int, processes: int) -> Draft:
             "own; take more --classes, or a split that keeps evaluation states apart "
             "(data/bfcl_clean_split.json)"
         )
-    draft, kept = Draft(origin), Kept()
+    draft = Draft(origin)
     with _progress(wanted) as progress:
-        for attempt in _attempts(proposer, wanted, processes):
-            try:
-                if isinstance(attempt, Refused):
-                    raise attempt
-                kept.add(attempt.task)
-            except Refused as reason:
-                draft.refused[str(reason)] += 1
-                continue
-            draft.candidates.append(_with_id(attempt, name, len(draft.candidates)))
-            progress.update()
+        for outcome in _attempts(proposer, wanted, processes):
+            progress.update(draft.take(AUTHOR, outcome, name))
             if len(draft.candidates) == wanted:
                 return draft
-    most, count = draft.refused.most_common(1)[0]
+    (_, most), count = draft.refused.most_common(1)[0]
     raise BadPool(
         f"only {len(draft.candidates)} of {wanted} tasks in {draft.attempts} attempts; the most "
         f"frequent reason, {count} times: {most}; ask for fewer --tasks, or for other --turns, "
         "--calls or --classes"
     )
+
+
+def make_from(source: FromFile, name: str) -> Draft:
+    """Keep the candidates of a file that pass.
+
+    Raises:
+        BadPool: None does.
+    """
+    draft = Draft(source.origin)
+    with _progress(len(source)) as progress:
+        for attempt in source.attempts():
+            draft.take(attempt.author, attempt.outcome, name)
+            progress.update()
+    if not draft.candidates:
+        reasons = "; ".join(
+            f"{author}: {reason}, {count} times"
+            for (author, reason), count in draft.refused.most_common()
+        )
+        raise BadPool(f"none of {draft.attempts} candidates was kept ({reasons})")
+    return draft
 
 
 def write(draft: Draft, name: str, root: Path = ROOT) -> None:

@@ -25,7 +25,7 @@ from env_service.environments.bfcl.synthesis.report import Origin
 from env_service.environments.bfcl.synthesis.sampler import Program, Shape, sample
 from env_service.environments.bfcl.synthesis.sides import Sides
 from env_service.environments.bfcl.synthesis.targets import targets_of
-from env_service.environments.bfcl.synthesis.verification import Refused, checked
+from env_service.environments.bfcl.synthesis.verification import Execution, Refused, checked
 from env_service.environments.bfcl.synthesis.wording import Request, fingerprint, request
 from env_service.environments.bfcl.tasks import CATEGORIES, BfclTask, class_docs
 from env_service.environments.bfcl.tool_classes import TOOL_CLASSES
@@ -90,7 +90,8 @@ class Proposer:
         ]
         """Tasks whose worlds are used, in turn."""
         self._knobs = knobs
-        self._split_sha256 = sides.split_sha256
+        self.split_sha256 = sides.split_sha256
+        """Of the split's file."""
         self._evaluation = EvaluationSide(sides.others)
         self._earlier = EarlierPools(earlier_tasks)
         # As long as the tasks of this side are, unless the knobs say otherwise.
@@ -104,6 +105,17 @@ class Proposer:
             return self._attempt(number)
         except Refused as reason:
             return reason
+
+    def checked(self, task: BfclTask) -> Execution:
+        """Compare a task with the other sides and earlier pools, and make all checks.
+
+        Raises:
+            Refused: One of them failed.
+        """
+        check_words(task)
+        self._evaluation.check(task)
+        self._earlier.check(task)
+        return checked(task)
 
     def _attempt(self, number: int) -> Candidate:
         seed = self.seeds[number % len(self.seeds)]
@@ -126,10 +138,7 @@ class Proposer:
         task = task_of(world, program, requests, shape.category, rng)
         if task is None:
             raise Refused("there is no value that can be given later")
-        check_words(task)
-        self._evaluation.check(task)
-        self._earlier.check(task)
-        execution = checked(task)
+        execution = self.checked(task)
         steps = [step for turn in program for step in turn]
         return Candidate(
             task,
@@ -144,7 +153,7 @@ class Proposer:
                 changing_calls=sum(step.changes for step in steps),
                 targets=targets_of(task, execution),
                 results_sha256=_sha256(json.dumps(execution.results)),
-                split_sha256=self._split_sha256,
+                split_sha256=self.split_sha256,
                 wording_sha256=fingerprint(),
                 bfcl_eval=version("bfcl_eval"),
             ),

@@ -31,7 +31,7 @@ class Origin:
 
 
 def report_on(
-    name: str, lines: str, table: str, origin: Origin, refused: Mapping[str, int]
+    name: str, lines: str, table: str, origin: Origin, refused: Mapping[tuple[str, str], int]
 ) -> Report:
     """The report of a pool.
 
@@ -40,8 +40,11 @@ def report_on(
         lines: Content of its file of tasks; at least one line.
         table: Content of the trainer's table.
         origin: What it was made from.
-        refused: Reason -> attempts.
+        refused: Author and reason -> attempts.
     """
+    by_author: dict[str, Counter[str]] = {}
+    for (author, reason), times in refused.items():
+        by_author.setdefault(author, Counter())[reason] += times
     rows = [json.loads(line) for line in lines.splitlines()]
     count = len(rows)
     sources = [row["provenance"] for row in rows]
@@ -52,7 +55,7 @@ def report_on(
         "pool": name,
         "tasks": count,
         "attempts": count + sum(refused.values()),
-        "refused": dict(sorted(refused.items(), key=lambda item: (-item[1], item[0]))),
+        "refused": _by_size(sum(by_author.values(), Counter())),
         "categories": _counts(row["category"] for row in rows),
         "seed_tasks": len({source["seed_task"] for source in sources}),
         "tools": _counts(calls),
@@ -67,6 +70,7 @@ def report_on(
             for label, times in _counts(t for source in sources for t in source["targets"]).items()
         },
         "authors": _counts(source["author"] for source in sources),
+        "refused_by_author": {name: _by_size(by_author[name]) for name in sorted(by_author)},
         "side": origin.side,
         "apart_from": dict(sorted(origin.apart_from.items())),
         "split_sha256": first["split_sha256"],
@@ -82,6 +86,7 @@ def text_of(report: Report) -> str:
     kept = _share(report["tasks"], report["attempts"])
     rows = [
         ("tasks", f"{report['tasks']} of {report['attempts']} attempts ({kept:.0%})"),
+        *_of_authors(report),
         *((f"  refused: {reason}", times) for reason, times in report["refused"].items()),
         *((f"  {category}", times) for category, times in report["categories"].items()),
         ("seed tasks", f"{report['seed_tasks']} of side {report['side']}"),
@@ -97,6 +102,20 @@ def text_of(report: Report) -> str:
     ]
     width = max(len(head) for head, _ in rows)
     return "".join(f"{head:<{width}}  {value}\n" for head, value in rows)
+
+
+def _by_size(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _of_authors(report: Report) -> list[tuple[str, str]]:
+    """What each author has proposed and how much of it was kept."""
+    refused = {name: sum(reasons.values()) for name, reasons in report["refused_by_author"].items()}
+    names = sorted({*report["authors"], *refused})
+    kept = {name: report["authors"].get(name, 0) for name in names}
+    return [
+        (f"  of {name}", f"{kept[name]} of {kept[name] + refused.get(name, 0)}") for name in names
+    ]
 
 
 def _sha256(text: str) -> str:
