@@ -507,7 +507,7 @@ def test_a_pools_tasks_are_reworded(
 
     rows = [
         {"task_id": "synthetic_p_000000_17", "turns": turns("Make a.", "", "List it.")},
-        {"task_id": "synthetic_p_000001_18", "turns": turns("Refuse.")},
+        {"task_id": "synthetic_p_000001_18", "turns": turns("Refuse.", "Not asked.")},
     ]
     (tmp_path / "p.tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setattr(run_module, "pool_seeds", lambda name: pool_seeds(name, tmp_path))
@@ -524,3 +524,4 @@ def test_a_pools_tasks_are_reworded(
     (candidate,) = by_seed["synthetic_p_000000_17"].candidates
     assert [turn.text for turn in candidate.turns] == ["Make a. Now.", "", "List it. Now."]
     assert by_seed["synthetic_p_000001_18"].unreadable == {"the answer is not one paragraph": 2}
+    assert not any("Not asked." in json.dumps(body) for body in served.asked)
