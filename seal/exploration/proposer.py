@@ -96,7 +96,9 @@ class Proposer:
                 reading, tokens = await self._asked(prompts.rewording(text), message_in)
                 said, used = reading.values, used + tokens
                 unreadable += reading.unreadable
-            turns += [CandidateTurn(words, ()) for words in said]
+            if not said:
+                break  # the other messages would be in vain
+            turns.append(CandidateTurn(said[0], ()))
         whole = len(turns) == len(texts)
         return Proposed(
             author=self.settings.author,

@@ -223,7 +223,7 @@ def test_calls_in_the_text_are_read_in_their_format(explore: Explore, tmp_path: 
         (lambda: (200, {"choices": []}), "answered without choices or usage"),
         (lambda: said(None, tool_calls=["ls"]), "a message or a usage that cannot be read"),
         (lambda: said(["a", "list"]), "a message or a usage that cannot be read"),  # type: ignore[arg-type]
-        (lambda: late(1.5, said("late")), "the endpoint did not answer in time"),
+        (lambda: late(8, said("late")), "the endpoint did not answer in time"),
     ],
 )
 def test_a_seed_fails_alone(
@@ -234,7 +234,7 @@ def test_a_seed_fails_alone(
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
         return reply() if len(served.asked) == 1 else good(body)
 
-    limits = ("--answer-seconds", "0.5", "--concurrency", "1")
+    limits = ("--answer-seconds", "4", "--concurrency", "1")
     with serving(answer) as served:
         status, text = explore(served, "--seeds", "2", *limits)
         assert (status, len(lines(tmp_path))) == (1, 1), text
@@ -428,9 +428,12 @@ def test_ctrl_c_loses_nothing_that_is_finished(service: str, tmp_path: Path) -> 
         with subprocess.Popen(
             started, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
         ) as child:
-            assert waits.wait(60)
-            child.send_signal(signal.SIGINT)
-            _, text = child.communicate(timeout=30)
+            try:
+                assert waits.wait(300)  # it starts slowly on a busy machine
+                child.send_signal(signal.SIGINT)
+                _, text = child.communicate(timeout=60)
+            finally:
+                child.kill()
     assert child.returncode == 130, text
     assert "interrupted; the same command goes on from here" in text
     assert [line.seed_task for line in lines(tmp_path)] == ["multi_turn_base_0"]
@@ -507,7 +510,7 @@ def test_a_pools_tasks_are_reworded(
 
     rows = [
         {"task_id": "synthetic_p_000000_17", "turns": turns("Make a.", "", "List it.")},
-        {"task_id": "synthetic_p_000001_18", "turns": turns("Refuse.")},
+        {"task_id": "synthetic_p_000001_18", "turns": turns("Refuse.", "Not asked.")},
     ]
     (tmp_path / "p.tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setattr(run_module, "pool_seeds", lambda name: pool_seeds(name, tmp_path))
@@ -524,3 +527,4 @@ def test_a_pools_tasks_are_reworded(
     (candidate,) = by_seed["synthetic_p_000000_17"].candidates
     assert [turn.text for turn in candidate.turns] == ["Make a. Now.", "", "List it. Now."]
     assert by_seed["synthetic_p_000001_18"].unreadable == {"the answer is not one paragraph": 2}
+    assert not any("Not asked." in json.dumps(body) for body in served.asked)
