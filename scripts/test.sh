@@ -35,7 +35,7 @@ part 'types, service' "$trainer" -m mypy --python-executable "$service" env_serv
 part 'tests, trainer' "$trainer" -m pytest -q $spread tests/seal tests/train tests/scripts tests/benchmarks \
     tests/examples tests/test_layers.py
 part 'worked examples, trainer' "$trainer" -m pytest -q --doctest-modules seal/coevolution seal/formats seal/settings \
-    seal/launch seal/logview seal/study seal/backbone/system_note.py seal/train/{round,validation}.py \
+    seal/launch seal/logview seal/study seal/backbone/system_note.py seal/train/{round,validation,synthetic}.py seal/exploration seal/records/candidates.py seal/tasks/pools.py \
     benchmarks/gpu_smoke/figures.py benchmarks/output.py benchmarks/service/report.py
 part 'worked examples, service' "$service" -m pytest -q --doctest-modules \
     env_service/environments/bfcl/{execution,tasks,synthesis/sampler}.py

@@ -1,5 +1,6 @@
 """The whole loop, real in every part: service, vLLM, verl, Ray, from the launcher to the table."""
 
+import itertools
 import socket
 
 import pandas as pd
@@ -7,17 +8,22 @@ import psutil
 import pytest
 from short_run import ROLLOUTS, ROOT, Finished, ShortRun, read_lines, words
 
+from seal.coevolution.drawing import Drawn, draw, weights
 from seal.coevolution.evolution import evolve
 from seal.coevolution.interface import INITIAL
 from seal.coevolution.rollout import Rollout
 from seal.coevolution.weights import batch_weights
+from seal.labels import Label
 from seal.launch.recipe import load_recipe
 from seal.settings.sections import read_settings
-from seal.train.state import LoopState, after_round, loop_config
+from seal.tasks.pools import pool_of, read_pool
+from seal.train.state import LoopState, after_round, load, loop_config
 from seal.wire import from_json
 
 STEPS = 4
 """In the last one the rollout engine has the weights of the step before (stale_rollout)."""
+PROMPTS = ROLLOUTS // 8
+POOL = "quickstart"
 E2E_EVAL = "experiments/e2e_eval.parquet"
 
 pytestmark = pytest.mark.e2e
@@ -25,14 +31,18 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def run() -> Finished:
-    # A few tasks of both suites: evaluating them all takes longer than training.
-    every = pd.read_parquet(ROOT / "data/quickstart_eval.parquet")
+    # A few tasks of all suites: evaluating them all takes longer than training.
+    real = pd.read_parquet(ROOT / "data/quickstart_eval.parquet")
+    unseen = pd.read_parquet(ROOT / "data/quickstart_unseen_eval.parquet")
     some = ROOT / E2E_EVAL
     some.parent.mkdir(exist_ok=True)
-    pd.concat([every.head(5), every.tail(5)]).to_parquet(some, index=False)
+    rows = [real.head(5), real.tail(5), unseen.head(5)]
+    pd.concat(rows).to_parquet(some, index=False)
     overrides = [
         f"trainer.test_freq={STEPS}",
         f"data.val_files={E2E_EVAL}",
+        "data.synthetic_share=0.5",
+        "data.synthetic_refresh=1",
         "actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls="
         "stale_rollout.StaleWorkerExtension",
     ]
@@ -99,10 +109,67 @@ def test_profile_interface_and_weights_follow_from_the_rollouts(run: Finished) -
         assert line["interface"]["interface"] == shown.to_json()
 
 
+def synthetic(line: dict[str, list[str]]) -> set[str]:
+    return {task for task in line["task_ids"] if pool_of(task) == POOL}
+
+
+def test_half_of_each_batch_is_synthetic(run: Finished) -> None:
+    rounds = run.rounds()
+    for line in rounds:
+        assert {name: of["groups"] for name, of in line["sources"].items()} == {
+            "real": PROMPTS // 2,
+            "synthetic": PROMPTS // 2,
+        }
+        assert line["rollouts"] == ROLLOUTS
+        assert f"synthetic ({PROMPTS // 2}) pass" in " ".join(run.output.split())
+
+
+def test_the_tasks_are_those_of_seed_step_and_failures_of_real_tasks(run: Finished) -> None:
+    """Drawn anew from the log: the first round alike, the second with the scores of the first."""
+    recipe = load_recipe(ROOT / "exp/quickstart.yaml", [])
+    seed, data = int(recipe.seed), read_settings(recipe).data
+    pool, drawn = read_pool(POOL, ROOT), Drawn()
+    targets = [task.targets for task in pool.rows]
+    logged = read_lines(run.folder / "loop/rollouts.jsonl")
+    for line in run.rounds():
+        scores = {Label(name): score for name, score in line["scores"].items()}
+        numbers, drawn = draw(
+            drawn,
+            weights(scores, targets, data.synthetic_steering),
+            PROMPTS // 2,
+            seed,
+            line["step"],
+        )
+        assert synthetic(line) == {pool.rows[number].task_id for number in numbers}
+        real = [
+            rollout
+            for rollout in (
+                from_json(Rollout, one) for one in logged if one["step"] == line["step"]
+            )
+            if not rollout.synthetic
+        ]
+        failed = {label.value for rollout in real for label in rollout.labels}
+        assert line["next_scores"].keys() <= failed
+    rounds = run.rounds()
+    assert rounds[0]["scores"] == {} != rounds[-1]["scores"]
+    for line, following in itertools.pairwise(rounds):
+        assert following["scores"] == line["next_scores"]
+
+
+def test_the_checkpoint_has_what_was_drawn(run: Finished) -> None:
+    state: LoopState = load(run.folder / f"checkpoints/global_step_{STEPS}")
+    assert state.drawing is not None
+    assert state.drawing.pool_sha256 == read_pool(POOL, ROOT).tasks_sha256
+    rows = read_pool(POOL, ROOT).rows
+    assert {rows[number].task_id for number in state.drawing.drawn.tasks} == {
+        task for line in run.rounds() for task in synthetic(line)
+    }
+
+
 def test_evaluation_sees_the_untouched_benchmark(run: Finished) -> None:
     for step in (0, STEPS):
         lines = run.validation(step)
-        assert {line["suite"] for line in lines} == {"fixed", "benchmark"}
+        assert {line["suite"] for line in lines} == {"fixed", "benchmark", "unseen"}
         assert {line["interface_version"] for line in lines} == {0}
 
 
