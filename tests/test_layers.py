@@ -137,7 +137,7 @@ PACKAGES = (
         ("seal/warm_up",),
         (
             *("seal.launch.listening", "seal.launch.processor", "seal.launch.recipe"),
-            *("seal.backbone", "seal.records", "seal.warm_up"),
+            *("seal.backbone", "seal.records", "seal.tasks", "seal.warm_up"),
             *("matplotlib", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
         ),
     ),

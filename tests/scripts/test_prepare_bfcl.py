@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,10 @@ import pandas as pd
 import prepare_bfcl
 import pytest
 
-from seal.tasks import files, tables
+from seal.launch.recipe import EXP, load_recipe
+from seal.settings.sections import read_settings
+from seal.tasks import files, quickstart, tables
+from seal.tasks.pools import pool_tasks, read_pool
 from seal.tasks.splits import (
     CATEGORIES,
     MARKS,
@@ -35,6 +39,7 @@ MADE = {
     "bfcl_scenario_train.parquet",
     "bfcl_train.parquet",
     "quickstart_eval.parquet",
+    "quickstart_split.json",
     "quickstart_tasks.json",
     "quickstart_train.parquet",
     "smollm2_eval.parquet",
@@ -113,16 +118,45 @@ def test_rows_say_which_mode_and_hold_no_reference(made: Path) -> None:
     assert {row["ground_truth"] for row in train["reward_model"]} == {""}
 
 
-def test_the_quickstart_trains_on_training_tasks_and_never_on_its_benchmark(made: Path) -> None:
-    split = json.loads((made / "bfcl_400_split.json").read_text())
-    tasks = json.loads((made / "quickstart_tasks.json").read_text())
-    assert len(tasks) == 32 and set(tasks) <= set(split["train"])
+def test_the_quickstart_evaluates_real_tasks_of_scenarios_that_no_training_task_has(
+    made: Path, tasks: list[Task]
+) -> None:
+    published = json.loads((made / "bfcl_400_split.json").read_text())
+    trained = json.loads((made / "quickstart_tasks.json").read_text())
+    split = json.loads((made / "quickstart_split.json").read_text())
+    assert len(trained) == 32 and set(trained) <= set(published["train"])
+    assert ids(pd.read_parquet(made / "quickstart_train.parquet")) == trained
     rows = pd.read_parquet(made / "quickstart_eval.parquet")
     suites: dict[str, set[str]] = {}
     for info in rows["extra_info"]:
         suites.setdefault(info["suite"], set()).add(info["task_id"])
-    assert suites["fixed"] == set(tasks)
-    assert len(suites["benchmark"]) == 20 and suites["benchmark"] <= set(split["val"])
+    assert suites == {"fixed": set(trained), "benchmark": set(split["val"])}
+    assert len(suites["benchmark"]) == 24
+    known = {task.task_id: task for task in tasks}
+    sides = {side: {known[one].scenario for one in split[side]} for side in quickstart.SIDES}
+    seen = sides["train"] | {known[one].scenario for one in trained}
+    assert not seen & sides["val"] and not seen & sides["development"]
+    assert not sides["development"] & sides["val"]
+    # A side's worlds have a class of the quickstart; those of "val" have no other class.
+    classes = {side: [set(known[one].involved_classes) for one in split[side]] for side in sides}
+    assert all(some & quickstart.CLASSES for side in classes.values() for some in side)
+    assert all(some <= quickstart.CLASSES for some in classes["val"])
+    assert all(some - quickstart.CLASSES for some in classes["development"])
+
+
+def test_the_unseen_suite_is_the_pool_that_the_quickstart_makes(tmp_path: Path) -> None:
+    """Made again by the recipe's command, in a folder of its own."""
+    command = read_settings(load_recipe(EXP / "quickstart.yaml", [])).launcher.build_tasks[1]
+    python = str(ROOT / ".venv-bfcl/bin/python")
+    made = [python, *shlex.split(command), "--root", str(tmp_path)]
+    subprocess.run(made, cwd=ROOT, check=True, capture_output=True)
+    pool = read_pool("quickstart_unseen", tmp_path)
+    assert len(pool.rows) == 128
+    rows = tables.sampled_rows(pool_tasks(pool), "unseen", 2)
+    committed = ROOT / "data/quickstart_unseen_eval.parquet"
+    assert committed.read_bytes() == tables.parquet(rows)
+    split = json.loads((ROOT / "data/quickstart_split.json").read_text())
+    assert {row.seed_task for row in pool.rows} <= set(split["development"])
 
 
 SMOLLM2_SIDES = ("train", "development", "val")

@@ -123,7 +123,7 @@ def test_contradictions_are_all_named(quickstart: DictConfig) -> None:
     made = copy.deepcopy(quickstart)
     made.trainer.val_before_train = False
     made.trainer.test_freq = -1
-    made.seal.rare_suites = ["benchmark"]
+    made.seal.rare_suites = ["unseen"]
     made.trainer.v1.trainer_mode = "sync"
     with pytest.raises(RecipeError) as refused:
         refuse_contradictions(made)
