@@ -31,7 +31,8 @@ pytestmark = [
 
 SMALL = ("data.train_batch_size=4", "actor_rollout_ref.rollout.n=2")
 FILTER = ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.max_num_gen_batches=3")
-LOSSES = "trainer.env_failure.max_share=0.5"
+LOSSES = "trainer.env_failure.max_share=1.0"
+"""At the end of a pass over the small pool a lost task may be drawn again in its own place."""
 POOL = 24
 
 
